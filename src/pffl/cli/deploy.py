@@ -5,37 +5,31 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from pffl.cli import terminal
-from pffl.cli.options import flag, option
+from pffl.cli.options import argument, flag, option
 from pffl.errors import UsageError
 
 if TYPE_CHECKING:
     from pffl.deploy.site import Site
 
+ADDRESS = "127.0.0.1:8443"
 MAX_ENTRIES = 20  # of a site's memory that are shown
-Folder = Annotated[
-    Path | None, option("Default: the only folder here.", None, "--site")
-]
+FOLDER = option("Default: the only folder here.", None, "--site")
 
 
 def deploy(
-    spec: Annotated[
-        Path | None,
-        typer.Argument(metavar="SPEC", help="A run file; its data tell the columns."),
-    ] = None,
-    sites: Annotated[Path | None, option("File with the sites' lines.")] = None,
-    out: Annotated[Path | None, option("A new folder.", None, "--out", "-o")] = None,
-    address: Annotated[
-        str, option("Where sites reach the server.", "HOST:PORT")
-    ] = "127.0.0.1:8443",
-    set_: Annotated[
-        list[str] | None, option("Any key of the run file.", "KEY=VALUE", "--set")
-    ] = None,
-    check: Annotated[Path | None, option("Look at a deployed folder.")] = None,
+    spec: Path | None = argument(
+        "SPEC", "A run file; its data tell the columns.", None
+    ),
+    sites: Path | None = option("File with the sites' lines."),
+    out: Path | None = option("A new folder.", None, "--out", "-o"),
+    address: str = option("Where sites reach it.", "HOST:PORT", default=ADDRESS),
+    set_: list[str] | None = option("Any key of the run file.", "KEY=VALUE", "--set"),
+    check: Path | None = option("Look at a deployed folder."),
 ) -> None:
     """Write federation.json, the Flower app, the proxy's configuration, and commands.
 
@@ -86,7 +80,7 @@ def _show_checks(found: object) -> bool:
 
 
 def init(
-    name: Annotated[str, typer.Argument(help="Name of the site, and of its folder.")],
+    name: str = argument("NAME", "Name of the site, and of its folder."),
 ) -> None:
     """Make a site with its keys, and print the line for the coordinator.
 
@@ -100,25 +94,21 @@ def init(
 
 
 def join(
-    federation: Annotated[Path, typer.Argument(help="The coordinator's file.")],
-    rows: Annotated[Path, option("Table (CSV, Parquet, Excel).")],
-    site: Folder = None,
-    peer: Annotated[
-        list[str] | None, option("Fingerprint, read out.", "SITE=…")
-    ] = None,
-    trust_keys: Annotated[bool, flag("--trust-keys", "Compare no keys.")] = False,
-    yes: Annotated[bool, flag("--yes", "Agree without a question.")] = False,
-    floor: Annotated[int, option("Fewest people of a group.")] = 10,
-    queries: Annotated[int, option("Queries in all, over all runs.")] = 1000,
-    radius: Annotated[float, option("Largest norm of a model.")] = 15.0,
-    epsilon: Annotated[float, option("Privacy budget, over all runs.")] = 0.0,
-    delta: Annotated[float, option("δ of the privacy budget.")] = 1e-6,
-    end_secure_sums: Annotated[
-        bool, flag("--end-secure-sums", "They may end.")
-    ] = False,
-    new_keys: Annotated[bool, flag("--new-keys", "Sites may have new keys.")] = False,
-    other_sites: Annotated[bool, flag("--other-sites", "Sites may change.")] = False,
-    changed_rows: Annotated[bool, flag("--changed-rows", "Rows may change.")] = False,
+    federation: Path = argument("FEDERATION", "The coordinator's file."),
+    rows: Path = option("Table (CSV, Parquet, Excel).", default=...),
+    site: Path | None = FOLDER,
+    peer: list[str] | None = option("Fingerprint, read out.", "SITE=…"),
+    trust_keys: bool = flag("Compare no keys.", "--trust-keys"),
+    yes: bool = flag("Agree without a question.", "--yes"),
+    floor: int = option("Fewest people of a group (10).", default=10),
+    queries: int = option("Queries in all, over all runs (1000).", default=1000),
+    radius: float = option("Largest norm of a model (15).", default=15.0),
+    epsilon: float = option("Privacy budget, over all runs (0).", default=0.0),
+    delta: float = option("δ of the privacy budget (1e-6).", default=1e-6),
+    end_secure_sums: bool = flag("They may end.", "--end-secure-sums"),
+    new_keys: bool = flag("Sites may have new keys.", "--new-keys"),
+    other_sites: bool = flag("Sites may change.", "--other-sites"),
+    changed_rows: bool = flag("Rows may change.", "--changed-rows"),
 ) -> None:
     """Show what a federation asks and protects against; agree, and take the rows.
 
@@ -158,8 +148,8 @@ def join(
 
 
 def serve(
-    site: Folder = None,
-    node_account: Annotated[str | None, option("Account of Flower's node.")] = None,
+    site: Path | None = FOLDER,
+    node_account: str | None = option("Account of Flower's node."),
 ) -> None:
     """Answer queries on a socket, until it is stopped; a line for each on stderr.
 
@@ -176,8 +166,8 @@ def serve(
 
 
 def show(
-    site: Folder = None,
-    json: Annotated[bool, flag("--json", "Print all of it, as JSON.")] = False,
+    site: Path | None = FOLDER,
+    json: bool = flag("Print all of it, as JSON.", "--json"),
 ) -> None:
     """Show what the site joined, what it answered, what is left, and the server.
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from pffl.cli import terminal
-from pffl.cli.options import COLUMNS, Draft, Json, Open, flag, listed, option, takes
+from pffl.cli import options, terminal
+from pffl.cli.options import COLUMNS, Draft, argument, flag, listed, option, takes
 from pffl.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
@@ -18,10 +16,10 @@ if TYPE_CHECKING:
     from pffl.experiments import Comparison
 
 VALIDATION = 0.2
+WORST = "worst_cell_loss"
 MAX_POINTS = 20  # of a front that is printed
-PLAIN: dict[str, Any] = {"show_default": False}
-Out = Annotated[Path | None, option("Folder; what is there is resumed.")]
-Jobs = Annotated[int, option("Processes (1).", "N", min=1, **PLAIN)]
+OUT = option("Folder; what is there is resumed.")
+JOBS = option("Processes (1).", "N", default=1, min=1)
 
 
 @takes(
@@ -32,23 +30,15 @@ Jobs = Annotated[int, option("Processes (1).", "N", min=1, **PLAIN)]
 )
 def compare(
     draft: Draft,
-    methods: Annotated[str | None, option("With commas. Default: all.", "LIST")] = None,
-    grid: Annotated[
-        list[str] | None, option("Values to try, in all combinations.", "KEY=LIST")
-    ] = None,
-    trials: Annotated[
-        int, option("Points of each search space (0).", "N", min=0, **PLAIN)
-    ] = 0,
-    seeds: Annotated[int, option("How many splits (30).", "N", min=1, **PLAIN)] = 30,
-    measure: Annotated[
-        str, option("To judge by (worst_cell_loss).", "NAME", **PLAIN)
-    ] = "worst_cell_loss",
-    budget: Annotated[
-        int, option("Gradients per silo (1500).", "N", min=1, **PLAIN)
-    ] = 1500,
-    jobs: Jobs = 1,
-    out: Out = None,
-    json: Json = False,
+    methods: str | None = option("With commas. Default: all.", "LIST"),
+    grid: list[str] | None = option("Values to try, in all combinations.", "KEY=LIST"),
+    trials: int = option("Points of each search space (0).", "N", default=0, min=0),
+    seeds: int = option("How many splits (30).", "N", default=30, min=1),
+    measure: str = option(f"To judge by ({WORST}).", "NAME", default=WORST),
+    budget: int = option("Gradients per silo (1500).", "N", default=1500, min=1),
+    jobs: int = JOBS,
+    out: Path | None = OUT,
+    json: bool = options.JSON,
 ) -> None:
     """Train methods, or a grid of bounds, on the same splits and compare them.
 
@@ -93,14 +83,12 @@ def compare(
 
 
 def reproduce(
-    figure: Annotated[str, typer.Argument(help="A figure of the paper; or list.")],
-    data: Annotated[str | None, option("Only panels on this data set.", "NAME")] = None,
-    source: Annotated[
-        str | None, option("File or folder that holds the data.", "PATH")
-    ] = None,
-    seeds: Annotated[int | None, option("How many splits.", min=1)] = None,
-    jobs: Jobs = 1,
-    out: Out = None,
+    figure: str = argument("FIGURE", "A figure of the paper; or list."),
+    data: str | None = option("Only panels on this data set.", "NAME"),
+    source: str | None = option("File or folder that holds the data.", "PATH"),
+    seeds: int | None = option("How many splits.", min=1),
+    jobs: int = JOBS,
+    out: Path | None = OUT,
 ) -> None:
     """Run a figure of the paper again, in short.
 
@@ -211,23 +199,14 @@ def _show_comparison(found: Comparison) -> None:
 
 
 def report(
-    subject: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN", help="A run, audit, comparison; or monitor.json."
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        option("Default: report.html, or card.md.", None, "--out", "-o"),
-    ] = None,
-    title: Annotated[str | None, option("Title of the page.")] = None,
-    card: Annotated[bool, flag("--card", "The model card (Markdown).")] = False,
-    settings: Annotated[
-        list[str] | None,
-        option("With --card: about.owner, purpose, date, …", "KEY=VALUE", "--set"),
-    ] = None,
-    show: Open = False,
+    subject: Path = argument("RUN", "A run, audit, comparison; or monitor.json."),
+    out: Path | None = option("Default: report.html, or card.md.", None, "--out", "-o"),
+    title: str | None = option("Title of the page."),
+    card: bool = flag("The model card (Markdown).", "--card"),
+    settings: list[str] | None = option(
+        "With --card: about.owner, purpose, date, …", "KEY=VALUE", "--set"
+    ),
+    show: bool = options.OPEN,
 ) -> None:
     """Write one self-contained page that opens without a network; or a model card.
 

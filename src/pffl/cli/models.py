@@ -7,22 +7,12 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pffl.cli import terminal
-from pffl.cli.options import (
-    COLUMNS,
-    Draft,
-    Json,
-    Verbose,
-    certified,
-    flag,
-    option,
-    takes,
-)
-from pffl.cli.options import bound as read_bound
+from pffl.cli import options, terminal
+from pffl.cli.options import COLUMNS, Draft, argument, flag, option, takes
 from pffl.errors import PFFLError, UsageError
 
 if TYPE_CHECKING:
@@ -31,30 +21,26 @@ if TYPE_CHECKING:
 AUDITS = "audits"  # where they are written
 WHOLE = {"test_fraction": 0.0, "validation_fraction": 0.0}
 
-Saved = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A run directory or a model file.")
-]
-Probability = Annotated[str | None, option("Column of the predictions.", "COLUMN")]
+SAVED = argument("MODEL", "A run directory or a model file.")
+PROBABILITY = option("Column of the predictions.", "COLUMN")
+TABLE = (
+    "A table with the columns that the model was trained on (CSV, Parquet, …); label "
+    "and groups may be there or not."
+)
+LATER = "Tables with inputs, groups and labels of people who came later: a batch each."
+VERIFIED = (
+    "Rows that --export wrote; or a file, a data set or a run file. Default: the data "
+    "of the run file in RUN."
+)
 
 
 def predict(
-    model: Saved,
-    rows: Annotated[
-        Path,
-        typer.Argument(
-            metavar="ROWS",
-            help="A table with the columns that the model was trained on (CSV, "
-            "Parquet, …); label and groups may be there or not.",
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        option("A new CSV file. Default: stdout.", "FILE", "--out", "-o"),
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        option("Column of ROWS to write with the scores; repeatable.", "COLUMN"),
-    ] = None,
+    model: Path = SAVED,
+    rows: Path = argument("ROWS", TABLE),
+    out: Path | None = option(
+        "A new CSV file. Default: stdout.", "FILE", "--out", "-o"
+    ),
+    keep: list[str] | None = option("Column to write with scores; repeatable.", "NAME"),
 ) -> None:
     """Score new rows with a saved model: prediction, and probability of each class.
 
@@ -88,29 +74,20 @@ def predict(
 )
 def audit(
     draft: Draft,
-    model: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MODEL", help="A run, model file, coefficients or probabilities."
-        ),
-    ],
-    certify: Annotated[
-        str | None, option("Exit code 4 unless certified (0.95).", "[CONFIDENCE]")
-    ] = None,
-    split: Annotated[
-        list[str] | None, option("Rows to use; repeatable. Default: all.", "S")
-    ] = None,
-    probability: Probability = None,
-    clip: Annotated[
-        float | None, option("Keep its outputs within P and 1 − P.", "P")
-    ] = None,
-    p_min: Annotated[float | None, option("Declare that none is below P.", "P")] = None,
-    threshold: Annotated[
-        float | None, option("Probability above which to select.", "NUMBER")
-    ] = None,
-    out: Annotated[Path | None, option("Folder. Default: audits/NAME-001, …")] = None,
-    json: Json = False,
-    verbose: Verbose = False,
+    model: Path = argument(
+        "MODEL", "A run, model file, coefficients or probabilities."
+    ),
+    certify: str | None = option(
+        "Exit code 4 unless certified (0.95).", "[CONFIDENCE]"
+    ),
+    split: list[str] | None = option("Rows to use; repeatable. Default: all.", "S"),
+    probability: str | None = PROBABILITY,
+    clip: float | None = option("Keep its outputs within P and 1 − P.", "P"),
+    p_min: float | None = option("Declare that none is below P.", "P"),
+    threshold: float | None = option("Probability above which to select.", "NUMBER"),
+    out: Path | None = option("Folder. Default: audits/NAME-001, …"),
+    json: bool = options.JSON,
+    verbose: bool = options.VERBOSE,
 ) -> None:
     """Measure and certify any model on any rows: losses and errors per group.
 
@@ -126,8 +103,8 @@ def audit(
     from pffl.engines import ENGINES
     from pffl.evidence.looks import Looks
 
-    if certify is not None and (sure := certified(certify).get("run.confidence")):
-        draft = draft.where("run.confidence", sure)
+    if certify is not None:
+        draft = draft.certified(certify)
     sections = as_trained(model, draft.sections)
     data, typed = sections.get("data", {}), draft.sections.get("data", {})
     ours = model.is_dir() or model.suffix == ".safetensors"
@@ -169,33 +146,19 @@ def audit(
 
 
 def verify(
-    path: Annotated[
-        Path | None,
-        typer.Argument(metavar="[RUN]", help="A run's folder, or its report.html."),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[ROWS]",
-            help="Rows that --export wrote; or a file, a data set or a run file. "
-            "Default: the data of the run file in RUN.",
-        ),
-    ] = None,
-    export: Annotated[
-        Path | None, option("Write the rows, prepared, to a .csv or .npz and stop.")
-    ] = None,
-    script: Annotated[
-        Path | None, option("Write the verifier, one file that needs no pffl.")
-    ] = None,
-    model: Annotated[
-        Path | None, option("Of an audit: the predictions, to be joined to the rows.")
-    ] = None,
-    id: Annotated[str | None, option("Joins predictions to rows.", "COLUMN")] = None,
-    probability: Probability = None,
-    arithmetic: Annotated[
-        bool, flag("--arithmetic", "Check by recorded sums; open no data.")
-    ] = False,
-    json: Json = False,
+    path: Path | None = argument("[RUN]", "A run's folder, or its report.html.", None),
+    data: str | None = argument("[ROWS]", VERIFIED, None),
+    export: Path | None = option(
+        "Write the rows, prepared, to a .csv or .npz and stop."
+    ),
+    script: Path | None = option("Write the verifier, one file that needs no pffl."),
+    model: Path | None = option(
+        "Of an audit: the predictions, to be joined to the rows."
+    ),
+    id: str | None = option("Joins predictions to rows.", "COLUMN"),
+    probability: str | None = PROBABILITY,
+    arithmetic: bool = flag("Check by recorded sums; open no data.", "--arithmetic"),
+    json: bool = options.JSON,
 ) -> None:
     """Compute again what a run claims, and say whether it follows from its rows.
 
@@ -251,31 +214,15 @@ def verify(
 
 
 def monitor(
-    model: Saved,
-    rows: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="ROWS...",
-            help="Tables with inputs, groups and labels of people who came later: a "
-            "batch each.",
-        ),
-    ],
-    state: Annotated[
-        Path | None,
-        option("Where batches are counted. Default: monitor.json in the run.", "FILE"),
-    ] = None,
-    confidence: Annotated[
-        float | None,
-        option("Of no false alarm, ever; set with the first batch. Default: 0.95."),
-    ] = None,
-    bound: Annotated[
-        list[str] | None,
-        option("Another bound than the model's; or GROUP=NUMBER for each.", "NUMBER"),
-    ] = None,
-    id: Annotated[
-        str | None, option("Person identifier. Default: the run's.", "COLUMN")
-    ] = None,
-    json: Json = False,
+    model: Path = SAVED,
+    rows: list[Path] = argument("ROWS...", LATER),
+    state: Path | None = option(
+        "Where batches are counted (RUN/monitor.json).", "FILE"
+    ),
+    confidence: float | None = option("Of no false alarm, ever (0.95); set once."),
+    bound: list[str] | None = option("Not the model's; or GROUP=NUMBER.", "NUMBER"),
+    id: str | None = option("Person identifier. Default: the run's.", "COLUMN"),
+    json: bool = options.JSON,
 ) -> None:
     """Watch a model in use: an alarm where a group's mean loss is above its bound.
 
@@ -293,7 +240,7 @@ def monitor(
     folder = run_of(model)
     nearby = model.with_suffix(".monitor.json")
     path = state or (nearby if folder is None else folder / STATE)
-    limits, run = read_bound(bound) if bound else None, dict[str, Any]()
+    limits, run = options.bound(bound) if bound else None, dict[str, Any]()
     if folder is not None and (folder / SPEC).is_file():
         run = read_toml(folder / SPEC).get("data", {})
     for place in rows:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 from typer.models import ArgumentInfo
@@ -51,19 +51,27 @@ Training | epsilon    | privacy.epsilon     | NUMBER       | Privacy budget: add
 """  # noqa: E501
 
 
-def option(help: str, metavar: str | None = None, *flags: str, **more: Any) -> Any:
+def option(
+    help: str, metavar: str | None = None, *flags: str, default: Any = None, **more: Any
+) -> Any:
     """Return what typer makes an option of."""
-    return typer.Option(*flags, help=help, metavar=metavar, **more)
+    more |= {"help": help, "metavar": metavar, "show_default": False}
+    return typer.Option(default, *flags, **more)
 
 
-def flag(name: str, help: str) -> Any:
+def flag(help: str, *flags: str) -> Any:
     """Return what typer makes an option without a value of."""
-    return typer.Option(*name.split(), help=help)
+    return typer.Option(False, *flags, help=help)
 
 
-Verbose = Annotated[bool, flag("--verbose -v", "Also show all figures and remarks.")]
-Json = Annotated[bool, flag("--json", "Print JSON, and nothing else.")]
-Open = Annotated[bool, flag("--open", "Open the report in the browser.")]
+def argument(metavar: str, help: str, default: Any = ...) -> Any:
+    """Return what typer makes an argument of."""
+    return typer.Argument(default, metavar=metavar, help=help, show_default=False)
+
+
+JSON = flag("Print JSON, and nothing else.", "--json")
+OPEN = flag("Open the report in the browser.", "--open")
+VERBOSE = flag("Also show all figures and remarks.", "--verbose", "-v")
 
 
 class SharedOption(NamedTuple):
@@ -98,47 +106,40 @@ def takes(
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        draft, *own = inspect.signature(command, eval_str=True).parameters.values()
-
         @functools.wraps(command)
-        def wrapper(**values: Any) -> None:
-            data, settings = values.pop("data"), values.pop("set_") or []
+        def wrapper(data: str | None, set_: list[str] | None, **values: Any) -> None:
             given = {name: values.pop(name) for name in flags}
-            made, typed = None, data is not None or any(given.values()) or settings
-            if typed and values.get("resume") is not None:
-                raise UsageError(
-                    "[options-conflict] --resume continues a run as it was: leave out "
-                    "DATA and options"
-                )
-            if typed:
-                made = Draft.of(data, given, settings)
-                made.refuse(command.__name__, *unused.split())
-            command(**{draft.name: made}, **values)
+            draft = None
+            if data is not None or any(given.values()) or set_:
+                if values.get("resume") is not None:
+                    raise UsageError(
+                        "[options-conflict] --resume continues a run as it was: leave "
+                        "out DATA and options"
+                    )
+                draft = Draft.of(data, given, set_ or [])
+                draft.refuse(command.__name__, *unused.split())
+            command(draft, **values)
 
-        def parameter(name: str, kind: Any, info: Any) -> inspect.Parameter:
-            default = inspect.Parameter.empty if kind is str else None
-            note: Any = Annotated[kind, info]
-            place = inspect.Parameter.KEYWORD_ONLY
-            return inspect.Parameter(name, place, default=default, annotation=note)
-
-        panels = set(flags) == set(OPTIONS)
         about = "A data set, a table, a run file (.toml) or a run."
-        data = typer.Argument(help=about, metavar="DATA", show_default=False)
-        signature = [parameter("data", str | None if optional else str, data)]
+        words = argument("DATA", about, None if optional else ...)
+        added: dict[str, tuple[Any, Any]] = {
+            "data": (str | None if optional else str, words)
+        }
         for name in flags:
             panel, _, metavar, help, several = OPTIONS[name]
-            more = {"rich_help_panel": panel} if panels else {}
-            made = option(help, metavar, f"--{name}", **more)
+            panels = {"rich_help_panel": panel} if set(flags) == set(OPTIONS) else {}
             kind = list[str] | None if several else str | None
-            signature.append(parameter(name, kind, made))
-        for one in own:
-            argument = isinstance(one.annotation.__metadata__[0], ArgumentInfo)
-            place = 0 if argument else len(signature)
-            signature.insert(place, one.replace(kind=one.KEYWORD_ONLY))
-        made = option("Any key: docs/commands.md.", "KEY=VALUE", "--set")
-        signature.append(parameter("set_", list[str] | None, made))
-        wrapper.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {p.name: p.annotation for p in signature}
+            added[name] = kind, option(help, metavar, f"--{name}", **panels)
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        mine = {one.name: (one.annotation, one.default) for one in own}
+        first = {k: one for k, one in mine.items() if isinstance(one[1], ArgumentInfo)}
+        setting = option("Any key: docs/commands.md.", "KEY=VALUE", "--set")
+        every = {**first, **added, **mine, "set_": (list[str] | None, setting)}
+        typed = inspect.Parameter
+        wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [typed(k, typed.KEYWORD_ONLY, default=v) for k, (_, v) in every.items()]
+        )
+        wrapper.__annotations__ = {name: kind for name, (kind, _) in every.items()}
         return wrapper
 
     return decorate
@@ -330,6 +331,11 @@ class Draft:
         section, _, name = key.partition(".")
         return replace(self, sections=merge(self.sections, {section: {name: value}}))
 
+    def certified(self, text: str) -> Draft:
+        """Return a draft with the confidence of ``--certify``, if it has one."""
+        sure = certified(text).get("run.confidence")
+        return self if sure is None else self.where("run.confidence", sure)
+
     def with_a_bound(self, *, minimax: bool = False) -> tuple[Draft, bool]:
         """Let a constraint without a bound name groups; also say whether it had one.
 
@@ -404,25 +410,22 @@ def certified(text: str) -> dict[str, Any]:
 
 def bound(given: Sequence[str]) -> Number | dict[str, Number]:
     """Read ``--bound``: one number, or ``group=number`` for each; or ``auto``."""
-    from pffl.constraints import AUTO
+    from pffl.config import read_text
 
     cells: dict[str, Number] = {}
-    with Problems("--bound", UsageError) as problems:
-        for text in (part for one in given for part in _several(one)):
-            cell, _, found = text.rpartition("=")
-            try:
-                auto = found.strip() == AUTO
-                cells[cell.strip()] = AUTO if auto else float(found)
-            except ValueError:
-                hint = " (a point, not a comma)" if "," in found else ""
-                problems.add(
-                    f"[wrong-value] must be NUMBER, GROUP=NUMBER{hint} or auto. Got "
-                    f"{text!r} instead."
-                )
-        if not problems.found and "" in cells and len(given) > 1:
-            problems.add(
-                "[bounds-mixed] give one number for all, or GROUP=NUMBER for each"
+    for text in (part for one in given for part in _several(one)):
+        cell, _, found = text.rpartition("=")
+        value = read_text(found.strip(), float)
+        if isinstance(value, str) and value != "auto":
+            raise UsageError(
+                "[wrong-value] --bound takes NUMBER (with a point), GROUP=NUMBER or "
+                f"auto. Got {text!r} instead."
             )
+        cells[cell.strip()] = value
+    if "" in cells and len(given) > 1:
+        raise UsageError(
+            "[bounds-mixed] --bound: give one number for all, or GROUP=NUMBER for each"
+        )
     return cells.get("", cells)
 
 

@@ -9,22 +9,19 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from pffl.cli import INTERRUPTED, terminal
+from pffl.cli import INTERRUPTED, options, terminal
 from pffl.cli.options import (
     COLUMNS,
     OPTIONS,
     Draft,
-    Json,
-    Open,
-    Verbose,
     build,
-    certified,
     flag,
     option,
+    table_of,
     takes,
 )
 from pffl.errors import ArtefactError, FederationError, UsageError
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
     from pffl.config import RunSpec
     from pffl.data import Federation
     from pffl.evidence.conclude import Conclusions
+    from pffl.privacy.terms import Privacy
 
 DECLARE = "Write a columns section for private runs, from a public or made-up table."
 MAX_GROUPS = 6
@@ -44,15 +42,11 @@ EXAMPLES, MAX_EXAMPLE = 3, 16
 @takes(*OPTIONS, optional=True)
 def run(
     draft: Draft | None,
-    out: Annotated[
-        Path | None, option("Run directory. Default: the next free runs/NAME-001.")
-    ] = None,
-    resume: Annotated[
-        Path | None, option("Go on with the run that stopped there.")
-    ] = None,
-    json: Json = False,
-    verbose: Verbose = False,
-    show: Open = False,
+    out: Path | None = option("Run directory. Default: the next free runs/NAME-001."),
+    resume: Path | None = option("Go on with the run that stopped there."),
+    json: bool = options.JSON,
+    verbose: bool = options.VERBOSE,
+    show: bool = options.OPEN,
 ) -> None:
     """Train one model over all silos, with a bound on the loss of every group.
 
@@ -61,9 +55,7 @@ def run(
 
     Example: pffl run adult --constraint cbgl --bound 0.7 --certify --seed 0
     """
-    from pffl.driver import SPEC as STOPPED
-    from pffl.engines import DEPLOYED
-    from pffl.runs import REPORT
+    from pffl import driver, engines, runs
 
     if resume is not None:
         if out is not None:
@@ -71,30 +63,29 @@ def run(
                 "[options-conflict] --resume continues in its own directory: leave out "
                 "--out"
             )
-        if not (resume / STOPPED).is_file():
+        if not (resume / driver.SPEC).is_file():
             raise ArtefactError(
                 f"[no-stopped-run] '{resume}' holds no run that was stopped: there is "
-                f"no {STOPPED}"
+                f"no {driver.SPEC}"
             )
-        draft = Draft.of(str(resume / STOPPED), {})
+        draft = Draft.of(str(resume / driver.SPEC), {})
     if draft is None:
         raise UsageError("[missing-data] DATA is missing: give it, or --resume DIR")
     spec = draft.check()
-    if spec.settings.engine == DEPLOYED:
-        directory, found, code = _run_deployed(spec, out, resume)
-    elif draft.sections.get("policy"):
+    deployed = spec.settings.engine == engines.DEPLOYED
+    if draft.sections.get("policy") and not deployed:
         raise UsageError(
             f"[no-effect] {draft.source}: [policy] goes with [run] engine = 'flower'"
         )
-    else:
-        directory, found, code = _run_here(spec, out, resume)
+    train = _run_deployed if deployed else _run_here
+    directory, found, code = train(spec, out, resume)
     if found is not None:
         if json:
             terminal.print_json(found.result())
         print_result(found, directory, aside=json, verbose=verbose)
-    if show and (directory / REPORT).is_file():
-        open_page(directory / REPORT)
-    if code >= INTERRUPTED:
+    if show and found is not None:
+        open_page(directory / runs.REPORT)
+    if found is None or code >= INTERRUPTED:
         _say_how_to_go_on(directory)
     raise typer.Exit(code)
 
@@ -166,7 +157,6 @@ def _run_deployed(
     if code in (0, 4):
         return planned.out, conclude(runs.read_run(planned.out).evidence), code
     terminal.error(str(ended["message"]))
-    _say_how_to_go_on(planned.out)
     return planned.out, None, code
 
 
@@ -175,32 +165,21 @@ def print_result(
 ) -> None:
     """Show what a run reached, and where it is saved.
 
-    Parameters
-    ----------
-    found
-        What follows from the evidence.
-    directory
-        The run directory.
-    aside
-        Whether the result itself went to stdout: then only say how it ended, on stderr.
-    verbose
-        Whether to show all figures.
+    `aside` from a result on stdout, only how it ended is shown, on stderr.
     """
-    from pffl.runs import MODEL, REPORT
+    from pffl import runs
 
     target = terminal.stdout(stderr=aside)
     if verbose and not aside:
         terminal.print_details(found)
     (terminal.print_verdicts if aside else terminal.print_screen)(target, found)
-    made = {"report": directory / REPORT, "model": directory / MODEL}
+    made = {"report": directory / runs.REPORT, "model": directory / runs.MODEL}
     parts = [f"{title:8} {path}" for title, path in made.items() if path.is_file()]
     notes = found.evidence.data.notes
     if notes and not verbose:
         parts.append(f"notes    {len(notes)} on the data: see -v")
     line = (" " * 8).join(parts)
-    short = line if len(line) <= target.width else "\n".join(parts)
-    target.print()
-    target.print(short, soft_wrap=True)
+    target.print("", line if len(line) <= target.width else "\n".join(parts), sep="\n")
 
 
 def open_page(path: Path) -> None:
@@ -271,13 +250,11 @@ def _say_how_to_go_on(directory: Path) -> None:
 )
 def feasible(
     draft: Draft,
-    only: Annotated[
-        list[str] | None, option("Only this group; repeatable.", "GROUP")
-    ] = None,
-    certify: Annotated[
-        str | None, option("Forecast a certificate, and rows needed.", "[CONFIDENCE]")
-    ] = None,
-    json: Json = False,
+    only: list[str] | None = option("Only this group; repeatable.", "GROUP"),
+    certify: str | None = option(
+        "Forecast a certificate, and rows needed.", "[CONFIDENCE]"
+    ),
+    json: bool = options.JSON,
 ) -> None:
     """Find the smallest bounds that any model can meet; nothing is trained or saved.
 
@@ -287,31 +264,31 @@ def feasible(
 
     Example: pffl feasible compas --bound 0.61
     """
-    if draft.sections.get("privacy", {}).get("epsilon") is not None:
+    if table_of(draft.sections, "privacy").get("epsilon") is not None:
         _show_releases(draft.check(), json=json)
         return
     draft, bounded = draft.with_a_bound()
     if certify is not None and not bounded:
         raise UsageError("[needs-bound] what is certified is a bound: --bound NUMBER")
-    draft.refuse("feasible", "method.*", "privacy.*")
+    unused = ["method.*", "privacy.*"]
     if certify is None:
-        unused = ("model.l2", "run.confidence", "run.weighting", "run.weight_bound")
-        draft.refuse("feasible", *unused)
-    elif confidence := certified(certify).get("run.confidence"):
-        draft = draft.where("run.confidence", confidence)
+        unused += ["model.l2", "run.confidence", "run.weighting", "run.weight_bound"]
+    draft.refuse("feasible", *unused)
+    if certify is not None:
+        draft = draft.certified(certify)
     from pffl._feasible import feasible as search
 
     job = draft.build()
-    spec, options = job.spec, job.spec.options
+    sure = job.spec.options.confidence
     found = search(
         job.federation,
-        spec.constraint,
+        job.spec.constraint,
         bounded=bounded,
         cells=only or (),
-        certify=None if certify is None else options.confidence,
+        certify=None if certify is None else sure,
         model=job.model,
-        engine=spec.settings.engine,
-        options=options,
+        engine=job.spec.settings.engine,
+        options=job.spec.options,
     )
     code = 4 if found.impossible else 0
     if json:
@@ -336,8 +313,6 @@ def _show_releases(spec: RunSpec, *, json: bool) -> None:
     """Show what a run with noise would release, before anything is."""
     from pffl._solve import planned_releases
 
-    if spec.privacy is None:
-        raise UsageError("[needs-epsilon] what is released needs a budget: --epsilon")
     job = build(spec)
     lines = planned_releases(
         job.federation,
@@ -345,7 +320,7 @@ def _show_releases(spec: RunSpec, *, json: bool) -> None:
         model=job.model,
         method=spec.method,
         options=spec.options,
-        privacy=spec.privacy,
+        privacy=cast("Privacy", spec.privacy),
     )
     if json:
         terminal.print_json({"releases": lines})
@@ -363,7 +338,7 @@ def _show_releases(spec: RunSpec, *, json: bool) -> None:
 )
 def data(
     draft: Draft | None,
-    columns: Annotated[bool, flag("--columns", DECLARE)] = False,
+    columns: bool = flag(DECLARE, "--columns"),
 ) -> None:
     """List data sets; or fetch one, or look into a table: columns, groups, silos.
 
@@ -377,8 +352,8 @@ def data(
 
         terminal.show(*(f"{name:10} {text}" for name, (_, text) in DATASETS.items()))
         return
-    given = draft.sections.get("data", {})
-    path = given.get("path") if isinstance(given, Mapping) else None
+    given = table_of(draft.sections, "data")
+    path = given.get("path")
     if isinstance(path, str) and not {"label", "group"} <= set(given):
         _show_columns(str(draft.base / path))
         return
@@ -388,13 +363,13 @@ def data(
     with arriving() as progress:
         federation = source.open(progress=progress)
     if columns:
-        typer.echo(_declared(federation, source.values))
+        _show_declaration(federation, source.values)
     else:
         _show_counts(federation)
 
 
-def _declared(federation: Federation, values: Mapping[str, object]) -> str:
-    """Return [columns] as a run file has it."""
+def _show_declaration(federation: Federation, values: Mapping[str, object]) -> None:
+    """Show [columns] as a run file has it."""
     from pffl.config import dumps
     from pffl.data.read import read_table
     from pffl.data.table import declare
@@ -403,8 +378,8 @@ def _declared(federation: Federation, values: Mapping[str, object]) -> str:
         raise UsageError("[needs-rows] --columns declares the columns of a table")
     silo = [str(values["silo"])] if "silo" in values else []
     columns = declare(read_table(path)[0], federation.encoding, *silo)
-    text = "# declared from a public or made-up table: never from the private one"
-    return f"{text}\n{dumps({'columns': columns})}"
+    typer.echo("# declared from a public or made-up table: never from the private one")
+    typer.echo(dumps({"columns": columns}))
 
 
 def _show_counts(federation: Federation) -> None:
@@ -422,16 +397,16 @@ def _show_counts(federation: Federation) -> None:
         *federation.notes,
         f"fingerprint {federation.fingerprint[:16]}",
     )
-    parts, names = [silo.rows("train").group for silo in federation.silos], "silo"
+    parts = [silo.rows("train").group for silo in federation.silos]
     counts = pd.DataFrame(
         [np.bincount(part, minlength=len(schema.groups)) for part in parts],
-        index=pd.Index(federation.silo_names, name=names),
+        index=pd.Index(federation.silo_names, name="silo"),
         columns=[visible(group) for group in schema.groups],
     )
     table = counts[counts.sum().nlargest(MAX_GROUPS).index]
     table.insert(0, "training rows", counts.sum(axis=1))
     table = table.sort_values("training rows", ascending=False)
-    rows: Any = [{names: "all"} | table.sum().to_dict()]
+    rows: Any = [{"silo": "all"} | table.sum().to_dict()]
     terminal.print_rows(rows + table.reset_index().to_dict("records"))
     if len(schema.groups) > MAX_GROUPS:
         terminal.show(f"and {len(schema.groups) - MAX_GROUPS:,} more groups")
