@@ -18,34 +18,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping
 from dataclasses import fields
-from functools import cache
-from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    Self,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, ClassVar, Self
 
 from pffl.constraints import Cells, ConditionalBoundedGroupLoss, attribute_names
 from pffl.data.schema import Schema
-from pffl.errors import DataError, Problems, UsageError
+from pffl.errors import DataError, UsageError
 from pffl.flow import Start, Steps
-from pffl.numerics import is_number
+from pffl.parameters import Count as Count
+from pffl.parameters import NonNegative as NonNegative
+from pffl.parameters import Positive as Positive
+from pffl.parameters import Share as Share
+from pffl.parameters import check_parameters
 from pffl.problem import Problem
 
 Grid = Mapping[str, tuple[float | int | str, ...]]
-#: Types of parameters; the words are those of an error.
-Positive = Annotated[float, "a finite number > 0"]
-NonNegative = Annotated[float, "a finite number ≥ 0"]
-Share = Annotated[float, "a number in (0, 1]"]
-Count = Annotated[int, "a whole number ≥ 1"]
-
 MAX_HESSIAN_PARAMETERS = 2000  # beyond, Hessians are too large to send
 MAX_HESSIAN_NUMBERS = 4_000_000  # of all cells: 32 MB in a message
 GRADIENTS_ONLY = "`method='first-order'` (FirstOrder) asks for gradients only"
@@ -144,51 +130,6 @@ class Method(ABC):
         return {"kind": self.name} | {
             k: v for k, v in plain.items() if v is None or isinstance(v, held)
         }
-
-
-def check_parameters(owner: Method) -> None:
-    """Refuse parameters that are not of their types, all at once."""
-    name = type(owner).__name__
-    with Problems(name, UsageError) as problems:
-        for parameter, kinds in _kinds(type(owner)).items():
-            value = getattr(owner, parameter)
-            if not any(_fits(value, kind) for kind in kinds):
-                wanted = " or ".join(_words(k) for k in kinds if k is not NoneType)
-                problems.add(
-                    f"[wrong-value] The '{parameter}' parameter of {name} must be "
-                    f"{wanted}. Got {value!r} instead."
-                )
-
-
-@cache
-def _kinds(method: type[Method]) -> Mapping[str, tuple[Any, ...]]:
-    """Types that each parameter may have."""
-    hints = get_type_hints(method, include_extras=True)
-    found = {f.name: hints[f.name] for f in fields(method)}  # type: ignore[arg-type]
-    several = (Union, UnionType)
-    return {
-        n: get_args(h) if get_origin(h) in several else (h,) for n, h in found.items()
-    }
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if kind in (bool, NoneType):
-        return isinstance(value, kind)
-    if kind is Count:
-        return type(value) is int and value >= 1
-    if kind in (Positive, NonNegative, Share):
-        if not is_number(value) or (kind is Share and value > 1):
-            return False
-        return bool(value >= 0 if kind is NonNegative else value > 0)
-    return True  # of other types nothing is known here
-
-
-def _words(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return f"one of {', '.join(map(str, get_args(kind)))}"
-    return "true or false" if kind is bool else get_args(kind)[1]
 
 
 def check_hessians(owner: object, problem: Problem, instead: str) -> None:

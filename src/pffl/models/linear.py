@@ -9,50 +9,37 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
-from typing import Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
 from pffl.data.schema import Schema
-from pffl.errors import DataError, UsageError, wrong
+from pffl.errors import DataError, UsageError
 from pffl.models.base import UNSCALED, Inputs, Model, Target
 from pffl.models.scaled import Design, ScaledRows
 from pffl.numerics import (
-    is_number,
     log_softmax,
     logistic_losses,
     logistic_losses_and_slopes,
     sigmoid,
+)
+from pffl.parameters import (
+    Allowed,
+    Interval,
+    NonNegative,
+    Positive,
+    above,
+    check_parameters,
 )
 from pffl.typing import FloatArray
 
 MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0)  # beyond the target's range, in parts of it
 TWO, CLASSES, NUMBERS = "two classes", "classes", "a numeric target"
 RARE = ("input_bound", "threshold")  # described where they are set
-
-
-def _range(ends: Any) -> bool:
-    """Whether these are two numbers, the smaller first."""
-    pair = isinstance(ends, list | tuple) and len(ends) == 2
-    return pair and all(map(is_number, ends)) and ends[0] < ends[1]
-
-
-#: What a parameter may be, and that in words.
-RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "l2": (lambda v: is_number(v) and v >= 0, "a number ≥ 0"),
-    "intercept": (lambda v: isinstance(v, bool), "true or false"),
-    "standardize": (lambda v: isinstance(v, bool), "true or false"),
-    "input_bound": (lambda v: v is None or (is_number(v) and v > 1), "a number > 1"),
-    "threshold": (lambda v: is_number(v) and 0 < v < 1, "a number between 0 and 1"),
-    "target_range": (
-        lambda v: v is None or _range(v),
-        "two finite numbers, the smaller first",
-    ),
-    "delta": (lambda v: is_number(v) and v > 0, "a finite number > 0"),
-}
+BOUND = ("inputs", "n_outputs", "target")  # known from the data
 BEYOND = 0.1  # of a touching parabola's curvature, where Huber's loss itself has none
 
 
@@ -74,10 +61,12 @@ class LinearModel(Model):
         of the intercept included: also those that the shipped predictor is given.
     """
 
-    l2: float = 1e-3
+    l2: NonNegative = 1e-3
     intercept: bool = True
     standardize: bool = True
-    input_bound: float | None = field(default=None, repr=False, kw_only=True)
+    input_bound: Annotated[float, Allowed("a number > 1", lambda value: value > 1)] | (
+        None
+    ) = field(default=None, repr=False, kw_only=True)
     inputs: Inputs = field(
         default_factory=lambda: Inputs.identity(0), repr=False, kw_only=True
     )
@@ -87,10 +76,7 @@ class LinearModel(Model):
     needs: ClassVar[str] = CLASSES
 
     def __post_init__(self) -> None:
-        for name in (f.name for f in fields(self) if f.name in RULES):
-            value, (good, wanted) = getattr(self, name), RULES[name]
-            if not good(value):
-                raise UsageError(wrong(name, type(self).__name__, wanted, value))
+        check_parameters(self)
 
     def check_labels(self, schema: Schema) -> int:
         """Return the number of outputs for these labels, or refuse them."""
@@ -270,7 +256,8 @@ class LinearModel(Model):
         plain: dict[str, object] = {"kind": self.name}
         for own in fields(self):
             value = getattr(self, own.name)
-            if own.name in RULES and (own.name not in RARE or value != own.default):
+            rare = own.name in RARE and value == own.default
+            if own.name not in BOUND and not rare:
                 plain[own.name] = list(value) if isinstance(value, tuple) else value
         return plain
 
@@ -308,7 +295,7 @@ class LogisticRegression(LinearModel):
     (2, 2)
     """
 
-    threshold: float = field(default=0.5, kw_only=True)
+    threshold: Annotated[float, above(0, below=1)] = field(default=0.5, kw_only=True)
     name = "logistic"
     needs = TWO
     score_limits = (1.0, 0.25)
@@ -462,7 +449,7 @@ class NumericModel(LinearModel):
         bound.
     """
 
-    target_range: tuple[float, float] | None = field(default=None, kw_only=True)
+    target_range: Interval | None = field(default=None, kw_only=True)
     target: Target = field(default=UNSCALED, repr=False, kw_only=True)
 
     needs = NUMBERS
@@ -618,7 +605,7 @@ class HuberRegression(NumericModel):
     'no bounds'
     """
 
-    delta: float = 1.0
+    delta: Positive = 1.0
 
     name = "huber"
 

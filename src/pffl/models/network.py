@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 from weakref import WeakSet
 
 import numpy as np
 
 from pffl.data.schema import Schema
-from pffl.errors import DataError, MissingExtraError, Problems, UsageError, wrong
+from pffl.errors import DataError, MissingExtraError, Problems, UsageError
 from pffl.models.base import UNSCALED, Inputs, Model, Step, Target
 from pffl.models.linear import (
     LeastSquares,
@@ -33,7 +33,7 @@ from pffl.models.linear import (
     SoftmaxRegression,
 )
 from pffl.models.scaled import Design, dense
-from pffl.numerics import is_number
+from pffl.parameters import Allowed, NonNegative, check_parameters
 from pffl.typing import FloatArray
 
 try:
@@ -52,6 +52,9 @@ LOOPED = (nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
 _UNSTACKABLE: WeakSet[nn.Module] = WeakSet()  # learnt by trying
 
 LossName = Literal["cross_entropy", "binary", "squared"]
+AnyModule = Annotated[
+    nn.Module, Allowed("a torch.nn.Module", lambda m: isinstance(m, nn.Module))
+]
 
 
 #: What outputs mean: losses, slopes and predictions that follow from scores.
@@ -132,9 +135,9 @@ class Network(Model):
     (2, 2)
     """
 
-    module: nn.Module
+    module: AnyModule
     loss: LossName = "cross_entropy"
-    l2: float = 0.0
+    l2: NonNegative = 0.0
     standardize: bool | None = field(default=None, kw_only=True)
     initial: Literal["drawn", "given"] = field(default="drawn", kw_only=True)
     device: str = field(default="cpu", kw_only=True)
@@ -151,18 +154,9 @@ class Network(Model):
     framework: ClassVar[Literal["numpy", "torch"]] = "torch"
 
     def __post_init__(self) -> None:
-        sound = {
-            "module": (isinstance(self.module, nn.Module), "a torch.nn.Module"),
-            "loss": (self.loss in LOSSES, f"one of {', '.join(LOSSES)}"),
-            "l2": (is_number(self.l2) and self.l2 >= 0, "a finite number ≥ 0"),
-            "standardize": (isinstance(self.standardize, bool | None), "true or false"),
-            "initial": (self.initial in ("drawn", "given"), "'drawn' or 'given'"),
-        }
         with Problems("Network", UsageError) as problems:
-            for name, (good, wanted) in sound.items():
-                if not good:
-                    problems.add(wrong(name, "Network", wanted, getattr(self, name)))
-            if sound["module"][0]:
+            check_parameters(self, problems)
+            if isinstance(self.module, nn.Module):
                 parameters = list(self.module.parameters())
                 if not any(p.requires_grad for p in parameters):
                     problems.add("[no-parameters] the module has nothing to train")

@@ -9,15 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from pffl.errors import Problems, UsageError, wrong
-from pffl.numerics import is_number
+from pffl.parameters import above, check_parameters, is_range, whole
 from pffl.privacy.accounting import mu_of
-
-CLIP = 4.0
-LONGEST = 64.0  # clip: products of inputs stay exact in 64 bits
-LOSS_BOUND = 3.0
-MOST_ROUNDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -65,41 +61,20 @@ class Privacy:
     True
     """
 
-    epsilon: float
-    delta: float = 1e-6
-    clip: float = CLIP
-    loss_bound: float = LOSS_BOUND
+    epsilon: Annotated[float, above(0, below=100)]
+    delta: Annotated[float, above(0, below=1)] = 1e-6
+    clip: Annotated[float, above(1, below=64)] = 4.0  # products are exact in 64 bits
+    loss_bound: Annotated[float, above(math.log(2), below=100)] = 3.0
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    rounds: int | None = None
-    colluding: int = 1
-    noise_seed: int | None = None
+    rounds: Annotated[int, whole(1, 10_000)] | None = None
+    colluding: Annotated[int, whole(0, 1 << 12)] = 1
+    noise_seed: Annotated[int, whole(0, 1 << 63)] | None = None
 
     def __post_init__(self) -> None:
         with Problems("privacy", UsageError) as problems:
-            for name, low, high in (
-                ("epsilon", 0.0, 100.0),
-                ("delta", 0.0, 1.0),
-                ("clip", 1.0, LONGEST),
-                ("loss_bound", math.log(2), 100.0),
-            ):
-                value = getattr(self, name)
-                if not (is_number(value) and low < value < high):
-                    text = f"a number between {low:.4g} and {high:.4g}"
-                    problems.add(wrong(name, "Privacy", text, value))
-            for name, least, many in (
-                ("rounds", 1, MOST_ROUNDS),
-                ("colluding", 0, 1 << 12),
-                ("noise_seed", 0, 1 << 63),
-            ):
-                value = getattr(self, name)
-                if value is None and name != "colluding":
-                    continue
-                if not (type(value) is int and least <= value <= many):
-                    text = f"a whole number from {least} to {many:,}"
-                    problems.add(wrong(name, "Privacy", text, value))
+            check_parameters(self, problems)
             for name, ends in self.ranges.items():
-                good = len(ends) == 2 and all(is_number(end) for end in ends)
-                if not (good and ends[0] < ends[1]):
+                if not is_range(ends):
                     text = "two numbers, the lower first"
                     problems.add(wrong(f"ranges['{name}']", "Privacy", text, ends))
 

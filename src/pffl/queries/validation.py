@@ -8,13 +8,13 @@ report.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from pffl.data.schema import Schema
-from pffl.errors import Problems, Refused, UsageError, wrong
-from pffl.numerics import is_number
+from pffl.errors import Refused
+from pffl.parameters import Positive, check_parameters, whole
 from pffl.queries.base import ROUNDING, ModelQuery, Query
 from pffl.queries.census import Census, CensusTotal
 from pffl.queries.evaluate import Evaluate
@@ -42,22 +42,13 @@ class Policy:
         rows are unweighted, and a site whose rows have weights is refused.
     """
 
-    seconds: float = 300.0
-    join_seconds: float = 600.0
-    retries: int = 2
-    weight_bound: float | None = None
+    seconds: Positive = 300.0
+    join_seconds: Positive = 600.0
+    retries: Annotated[int, whole(0, 1000)] = 2
+    weight_bound: Positive | None = None
 
     def __post_init__(self) -> None:
-        given = {"seconds": self.seconds, "join_seconds": self.join_seconds}
-        if self.weight_bound is not None:
-            given["weight_bound"] = self.weight_bound
-        with Problems("policy", UsageError) as problems:
-            for name, value in given.items():
-                if not (is_number(value) and value > 0):
-                    problems.add(wrong(name, "[policy]", "a finite number > 0", value))
-            if type(self.retries) is not int or self.retries < 0:
-                wanted = "a whole number ≥ 0"
-                problems.add(wrong("retries", "[policy]", wanted, self.retries))
+        check_parameters(self)
 
 
 class Gate:
