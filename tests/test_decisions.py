@@ -115,9 +115,6 @@ def test_differences_are_fairlearns(solution, test_rows):
         (found.equalized_odds_gap, equalized_odds_difference),
     ):
         assert value == pytest.approx(oracle(y, chosen, **given), abs=1e-12)
-    told = solution.conclusions.differences
-    assert f"{found.dp_gap:.4g} in the selection rate" in told
-    assert f"{found.eo_gap:.4g} in the true-positive rate" in told
 
 
 def test_figures_are_verified_and_forgeries_found(people, solution, tmp_path):

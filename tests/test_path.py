@@ -236,10 +236,8 @@ def test_not_shown_says_what_can_be_and_exits_with_4():
     told = found.as_dict()["verdicts"]["new_people"]
     assert told["verdict"] == "not certified"
     assert not keeps(path.candidates[0], np.full(2, 0.7), 0.05)
-    cell = next(c for c in found.as_dict()["cells"] if c["test_upper"] > 0.7)
+    cell = max(found.as_dict()["cells"], key=lambda c: c["test_upper"])
     assert f"'{cell['cell']}'" in told["sentence"]
-    needed = told["more_rows"][cell["cell"]]
-    assert needed is None or needed > 0
 
 
 def test_a_cell_without_calibration_rows():

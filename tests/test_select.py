@@ -31,7 +31,7 @@ from pffl.select import (
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation
-from tests.inside import Address, Choice, Training, deploy, tables
+from tests.inside import Address, Choice, Training, deploy
 from tests.inside import evidence_evidence_Trial as Trial
 from tests.raising import raises
 
@@ -309,9 +309,6 @@ def test_run_files_and_the_command_line(
     written = (out / "run.toml").read_text()
     assert 'bound = "auto"' in written
     assert 'l2 = "auto"' in written
-    shown = tables.tried_bounds(runs.read_run(out).evidence)
-    assert shown[0]["bound tried"] == "none"
-    assert sum("◀" in row["bound tried"] for row in shown) == 1
     assert command(capsys, "verify", out).code == 0
     done = command(capsys, "run", out / "run.toml", "--out", tmp_path / "two")
     assert done.code == 0, done.err

@@ -34,7 +34,7 @@ from pffl.evidence.measure import (
     measure,
     terms_of,
 )
-from pffl.evidence.record import Missing, Settling, Training
+from pffl.evidence.record import Missing, Training
 from pffl.fit import shipped_sample
 from pffl.flow import Flow, Round
 from pffl.methods.ascent import Ascent, example_weights, rank
@@ -231,13 +231,14 @@ class ExternalTraining:
         minimax = self.settings.constraint.minimax
         return rank(self.problem, risk, violation, minimax=minimax)
 
-    def settling(self) -> Settling:
-        """Say whether losses settled over the last half of the rounds."""
+    @property
+    def settled(self) -> bool:
+        """Whether losses settled over the last half of the rounds."""
         last = self.history[-((len(self.history) + 1) // 2) :]
         losses = np.array([row.violation for row in last]) / self.problem.scales
         lam = np.array([row.multipliers for row in last])
         weight = self.problem.risk_weight + lam.sum(axis=1, keepdims=True)
-        return settling_of(losses, lam / weight, self.problem.cells.names)
+        return have_settled(losses, lam / weight)
 
     def conclude(
         self,
@@ -268,7 +269,7 @@ class ExternalTraining:
             "diverged" if self.diverged else None,
             {"asked": messages, "distinct": messages, "messages": messages},
             time.monotonic() - self.started,
-            settling=self.settling(),
+            settled=self.settled,
         )
         evidence = evidence_of(
             replace(setting.data, trained_on=setting.data.fingerprint),
@@ -317,9 +318,7 @@ def clipping_note(M: float | None) -> list[str]:
     ]
 
 
-def settling_of(
-    losses: FloatArray, shares: FloatArray, names: Sequence[str]
-) -> Settling:
+def have_settled(losses: FloatArray, shares: FloatArray) -> bool:
     """Say whether losses settled: one row per round, one column per cell.
 
     Losses are in parts of the cells' scales, `shares` are the cells' parts of all
@@ -331,17 +330,11 @@ def settling_of(
     """
     many = len(losses)
     if many < 2:
-        return Settling(many, None, None, MAX_SWING, settled=False)
+        return False
     swing, jumps = losses.std(axis=0), np.square(np.diff(losses, axis=0)).mean(axis=0)
     steady = many >= FEWEST_ROUNDS and shares.std(axis=0).max(initial=0.0) <= MAX_SWING
     noise = steady & (swing <= np.minimum(np.sqrt(jumps), MAX_NOISE))
-    left = np.where(noise, 0.0, np.nan_to_num(swing, nan=np.inf))
-    if not len(left):
-        return Settling(many, None, 0.0, MAX_SWING, settled=True)
-    z = int(np.argmax(left))
-    most = float(left[z]) if np.isfinite(left[z]) else None
-    good = most is not None and most <= MAX_SWING
-    return Settling(many, names[z], most, MAX_SWING, settled=good)
+    return bool((noise | (swing <= MAX_SWING)).all())
 
 
 def bounded(probabilities: Any, loss_bound: float) -> FloatArray:

@@ -93,8 +93,8 @@ def test_models_that_the_rows_chose_among_multiply_the_candidates():
     sure = later(e, confidence=0.999999, candidates=3)
     one = later(e, confidence=0.999999, candidates=1)
     many = len(path_of(shown()).candidates)
-    parts = [Judged(e).people.parts for e in (sure, one)]
-    assert parts == [3 * many, many]
+    parts = [Judged(e).people.delta for e in (sure, one)]
+    assert parts == pytest.approx([1e-6 / (3 * many), 1e-6 / many], rel=1e-6)
     assert Judged(sure).risk == pytest.approx(Judged(one).risk / 3)
 
 
@@ -129,7 +129,8 @@ def test_rows_that_chose_a_model_are_no_fresh_rows_for_another_certificate():
         pffl.audit(found, federation, bounds, splits=(split,))
         for split in ("calibration", "test")
     ]
-    assert [Judged(one.evidence).heldout.parts for one in audits] == [3, 1]
+    deltas = [Judged(one.evidence).heldout.delta for one in audits]
+    assert deltas == pytest.approx([0.05 / 3, 0.05])
 
 
 def test_equal_rows_are_counted_where_all_held_out_rows_are_calibration_rows():

@@ -39,7 +39,6 @@ def test_rates_of_groups(threshold):
     shares = expected["selected"]
     ratio = solution.conclusions.selection_ratio
     assert ratio["value"] == pytest.approx(shares.min() / shares.max(), abs=1e-12)
-    assert f"{ratio['value']:.4g} of the largest" in solution.conclusions.selection
     for found in solution.conclusions.rates:
         for name in METRICS:
             rate = getattr(found, name)
@@ -54,24 +53,3 @@ def test_run_takes_a_threshold_and_says_so(command):
     assert seen.code == 0
     assert "on test rows, threshold 0.3, unconstrained → constrained" in seen.out
     assert command("verify", "runs/synthetic-001").code == 0
-
-
-@pytest.mark.parametrize("bound", [0.62, 0.64, 0.69, 3.0])
-def test_who_gains_and_who_loses(bound):
-    """The groups are those whose loss changes most, and nobody is named in vain."""
-    people = pffl.datasets.synthetic(
-        3000, silos=3, groups=["f", "m", "x"], random_state=4
-    )
-    constraint = pffl.ConditionalBoundedGroupLoss(bound)
-    solution = pffl.solve(people, constraint, random_state=0)
-    cells = solution.cell_results
-    change = {c.cell: c.train_loss - c.before_train_loss for c in cells}
-    told = solution.conclusions.changes
-    least, most = min(change, key=change.get), max(change, key=change.get)
-    expected = [f"'{least}' gains most"] * (change[least] <= -1e-3)
-    expected += [f"'{most}' loses most"] * (change[most] >= 1e-3)
-    assert [text.split(" most")[0] + " most" for text in told] == expected
-    assert bool(told) == (bound < 1)
-    for text, name in zip(told, (least, most), strict=False):
-        cell = next(c for c in cells if c.cell == name)
-        assert f"from {cell.before_train_loss:.4g} to {cell.train_loss:.4g}" in text

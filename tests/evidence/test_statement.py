@@ -38,7 +38,7 @@ def certificate(**changes: object) -> Certificate:
         "groups": ("F", "M"),
         "bounds": (0.6, 0.6),
         "confidence": 0.95,
-        "statements": (statement(), Statement.not_available("holdout", "no rows")),
+        "statements": (statement(), Statement("holdout", "no rows", available=False)),
         "fingerprints": {"data": "ab12", "model": "cd34"},
         "notes": ("One cell was withheld.",),
     }
@@ -60,9 +60,10 @@ def test_a_non_finite_number_is_not_available(value):
 
 
 def test_every_reason_is_named_once():
-    both = Statement.not_available("gap", "r", (BAD,))
+    both = Statement("gap", "r", assumptions=(BAD,), available=False)
     assert both.text == "not available: needs convexity; r"
-    again = Statement.not_available("holdout", "needs convexity", (BAD,))
+    why = "needs convexity"
+    again = Statement("holdout", why, assumptions=(BAD,), available=False)
     assert again.text == "not available: needs convexity"
     json.dumps(certificate(statements=(both, again)).as_dict(), allow_nan=False)
 

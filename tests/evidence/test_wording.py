@@ -158,7 +158,6 @@ def test_three_verdicts_are_told_apart():
     found = conclude(evidence(heldout=sample((0.7, 0.5)))).verdicts
     words = {key: one.word for key, one in found.items()}
     assert list(words.values()) == ["met", "exceeded", "not certified"]
-    assert found["test"].more["exceeded"] == ["female"]
     bare = conclude(evidence(heldout=Missing("there are none"))).verdicts
     assert bare["test"].word == bare["new_people"].word == "not measured"
 
@@ -244,19 +243,6 @@ def test_holdout():
     )
     assert (empty.per_cell[0]["loss"], empty.per_cell[0]["vacuous"]) == (None, True)
     assert empty.holds is False
-
-
-def test_about_how_many_more_rows_would_show_it():
-    few = evidence(losses=(0.5, 0.5), heldout=sample((0.5, 0.5), counts=(40, 10**6)))
-    lacking = Judged(few).people.more_rows
-    assert list(lacking) == ["female"]
-    # So many of these rows do show it, and half of them do not.
-    for times, shown in ((1.1, True), (0.5, False)):
-        count = int(times * (40 + (lacking["female"] or 0)))
-        like = evidence(heldout=sample((0.5, 0.5), counts=(count, 10**6)))
-        assert bool(stated(statements.holdout, like).holds) is shown
-    never = Judged(evidence(heldout=sample((0.63, 0.5)))).people.more_rows
-    assert never["female"] is None
 
 
 def test_fault_80_a_bound_that_is_not_below_m_is_called_trivial():

@@ -160,7 +160,6 @@ def told(solution: Any) -> Figures:
             "constraint": result["constraint"].get("kind"),
             "stopped": evidence["training"]["stopped"],
             **{k: v["verdict"] for k, v in result["verdicts"].items()},
-            "exceeded": result["verdicts"]["test"].get("exceeded", []),
         },
         "exit_code": solution.exit_code,
         "rounds": result["rounds"],

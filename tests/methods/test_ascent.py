@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pffl.external import settling_of
+from pffl.external import have_settled
 from tests.inside import Ascent, ascent
 
 
@@ -105,8 +105,8 @@ def settling(losses, shares=0.01):
     """Whether losses settled; the group's part of all weight has this deviation."""
     x = np.asarray(losses, float)[:, None]
     part = shares * (-1.0) ** np.arange(len(x))[:, None]
-    found = settling_of(x, part - part.mean(axis=0), ["a"])
-    return found.settled, found.settled and x.std() > 0.05
+    found = have_settled(x, part - part.mean(axis=0))
+    return found, found and x.std() > 0.05
 
 
 NOISE = np.random.default_rng(0).normal(size=15)
@@ -131,12 +131,3 @@ def test_noise_of_the_training_has_settled_and_drift_waves_and_swings_have_not(
     found, settled, noisy
 ):
     assert found == (settled, noisy)
-
-
-def test_the_cell_that_is_named_is_one_that_has_not_settled():
-    noise, drift = 0.1 * NOISE, np.linspace(0.7, 0.4, 15)
-    steady = np.zeros((15, 3))
-    found = settling_of(
-        np.stack([noise, drift, 0 * drift], axis=1), steady, ["a", "b", "c"]
-    )
-    assert (found.cell, found.settled) == ("b", False)

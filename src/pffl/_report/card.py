@@ -215,38 +215,27 @@ def _results(c: Conclusions) -> list[dict[str, Any]]:
         found = c.train if split == "train" else c.test
         if found is None or not found.rows:
             continue
-        value = _mean(e, split) if found.error is None else 1 - found.error
+        value, noise = _mean(e, split) if found.error is None else 1 - found.error, ""
+        if c.noise is not None:
+            ends = c.losses[split].low.max(), c.losses[split].high.max()
+            low, high = down(ends[0], digits=3), up(ends[1], digits=3)
+            value, noise = math.nan, f", with noise: between {low} and {high}"
         worst = found.worst_cell_loss
         worst = found.worst_group_loss if worst is None else worst
         figures = [
             {
                 "type": kind,
                 "value": round(number, 6),
-                "name": f"{words}, {name} rows{_interval(c, split, words)}",
+                "name": f"{words}, {name} rows{noise}",
             }
             for kind, number, words in (
                 (metric, value, "mean loss" if metric == "loss" else metric),
                 ("loss", worst, "largest mean loss of a group"),
             )
-            if number is not None and math.isfinite(number)  # NaN: no people
+            if number is not None and math.isfinite(number)  # NaN: not known
         ]
         out += [{"split": name, "metrics": figures}] if figures else []
     return out
-
-
-def _interval(c: Conclusions, split: str, words: str) -> str:
-    """Say between what noise lets a figure of the header be known."""
-    if c.noise is None:
-        return ""
-    if words == "accuracy":
-        found = c.between(split, "wrong") or (0.0, 1.0)
-        low, high = 1 - found[1], 1 - found[0]
-    elif words == "mean loss":
-        low, high = c.between(split, "loss") or (0.0, math.inf)
-    else:
-        cells = c.losses[split]
-        low, high = float(cells.low.max()), float(cells.high.max())
-    return f", with noise: between {down(low, digits=3)} and {up(high, digits=3)}"
 
 
 def _mean(e: Evidence, split: str) -> float:

@@ -363,8 +363,6 @@ def _rate_table(
     console: Console, c: Conclusions, groups: Sequence[GroupRates]
 ) -> Table:
     """Return rates with a column per group, or a row where columns do not fit."""
-    from pffl.evidence import tables
-
     e, split = c.evidence, "test" if _is_test(groups) else "train"
     new, old, noise = c.test if split == "test" else c.train, c.before or {}, e.noise
     rows = []
@@ -375,10 +373,7 @@ def _rate_table(
         row = {"": title.format(shorten(visible(e.labels[-1]), MIN_NAMES))}
         row |= {group: _share(rate, noise is not None) for group, rate in found.items()}
         row["all"] = ""
-        if kind == "error" and noise is not None:
-            ends = c.between(split, "wrong")
-            row["all"] = "" if ends is None else tables.percent_ends(*ends)
-        elif kind == "error" and new is not None:
+        if kind == "error" and noise is None and new is not None:
             free = old[split].error if split in old else None
             row["all"] = _arrow(_percent(free, 1), _percent(new.error, 1))
         if kind == "selected" and (ratio := c.selection_ratio) is not None:
@@ -402,10 +397,8 @@ def _is_test(groups: Sequence[GroupRates]) -> bool:
 
 def _share(rate: Rate, noisy: bool) -> str:
     """Write a rate without and with bounds; under noise between what it is."""
-    from pffl.evidence import tables
-
     if noisy and rate.lower is not None and rate.upper is not None:
-        return tables.percent_ends(rate.lower, rate.upper)
+        return f"{math.floor(100 * rate.lower)}–{math.ceil(100 * rate.upper)} %"
     return _arrow(_percent(rate.unconstrained), _percent(rate.value))
 
 
@@ -513,11 +506,11 @@ def print_details(c: Conclusions) -> None:
         notes += [run.chosen] if run.chosen else []
     if e.data.notes:
         print_remarks(e.data.notes, above="")
-    found = (tables.tried_bounds(e), tables.path_table(c), cells, tables.rate_table(c))
+    found = (tables.path_table(c), cells, tables.rate_table(c))
     for rows in found:
         print_rows(rows)
     print_remarks(notes)
     sentences = [f"{one.title}: {one.sentence}" for one in tables.verdicts(c)]
     overall = tables.overall_in_words(c)
-    texts = filter(None, (overall, c.binding, *c.changes, *sentences))
+    texts = filter(None, (overall, c.binding, *sentences))
     stdout().print("", *map(visible, texts), "", sep="\n")

@@ -36,7 +36,7 @@ from pffl.evidence.sentences import SENTENCES, Said, names_in
 from pffl.evidence.statements import Certificate, Status, Verdict, statements
 from pffl.files import plain
 from pffl.records import Record
-from pffl.text import up
+from pffl.text import few
 from pffl.typing import BoolArray
 
 EXIT_CODES: dict[str, int] = {
@@ -55,8 +55,6 @@ RESULT, RESULT_VERSION = "pffl.result", 3
 EFFORT = ("dual_rounds", "rounds", "max_rounds", "iterations")
 ROUNDING = 1e-9  # of a figure
 SHARP = 1e-5  # of a smallest bound: its ends are one figure if they are this close
-TOLD = 3  # cells that a sentence names
-MIN_CHANGE = 1e-3  # of a mean loss, for a group to gain or lose
 #: What bounds are on, by goal.
 MEASURES = {
     "loss": "mean loss",
@@ -144,9 +142,18 @@ class Conclusions(Judged):
         return "weighted mean" if self.e.heldout_weighted else "mean"
 
     @property
-    def kept(self) -> str:
+    def many(self) -> int:
+        """The number of bounds."""
+        return len(self.e.cells)
+
+    @property
+    def by_whom(self) -> str:
         """Which model's losses, where it is a model clipped for an audit."""
         return f" by {name}," if (name := named(self.e)) else ""
+
+    def names_of(self, which: BoolArray) -> str:
+        """Return the names of some cells."""
+        return few([f"'{self.e.names[z]}'" for z in np.flatnonzero(which)])
 
     def standing_of(self, cells: Losses, z: int) -> Said:
         """Say how cell z stands to its bound."""
@@ -163,26 +170,13 @@ class Conclusions(Judged):
         cells = self.losses["train"]
         return self.standing_of(cells, cells.worst)
 
-    def between_of(self, cells: Losses, which: BoolArray, key: str) -> str:
-        """Say between what some cells are: of the first few of them."""
-        found, left = np.flatnonzero(which).tolist(), int(which.sum()) - TOLD
-        told = []
-        for z in found[:TOLD]:
-            ends = {"low": float(cells.low[z]), "high": float(cells.high[z])}
-            named = {"cell": cells.names[z], "bound": float(cells.bounds[z])}
-            told.append(self.say(key, **named, **ends))
-        return "; ".join(told + [f"{left} more"] * (left > 0))
-
     @cached_property
     def unfinished(self) -> Said:
         """That the run did not converge, and what to raise."""
         run = known(self.e.training)
         method = {} if run is None else run.method
-        if run is not None and (found := run.settling) is not None:
-            key = "swung.unknown" if found.swing is None else "swung"
-            swung = self.say(key, **vars(found))
-            more = {"rounds": run.rounds, "last": found.rounds}
-            return self.say("unsettled", swung=swung, **more)
+        if run is not None and run.settled is False:
+            return self.say("unsettled", rounds=run.rounds)
         if run is not None and run.rounds < method.get("max_rounds", 0):
             return self.say("unfinished.rounding")  # it saw that more do not help
         for name in EFFORT:
@@ -238,7 +232,7 @@ class Conclusions(Judged):
             over, key = cells.above, "training.not met.noise"
             if not over.any():
                 over, key = cells.high > cells.bounds, "training.not decided"
-            told = self.between_of(cells, over, "cell.between")
+            told = self.names_of(over)
             return self.say(key, cells=told, epsilon=self.noise.epsilon)
         rates = self.e.terms.on_rates  # met or not, whatever the losses did
         if self.converged == "no" and (cells.met or self.proof is None) and not rates:
@@ -267,19 +261,13 @@ class Conclusions(Judged):
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
         """On training rows, on test rows, for new people."""
-        first, run, path = self.judged, self.e.training, known(self.e.path)
+        first, run = self.judged, self.e.training
         if isinstance(run, Missing):  # a model from elsewhere has none
             first = self._reason("training.not measured.audit", run.missing)
-        more: dict[str, Any] = {"more_rows": {}}
-        if not self.by_path:
-            more["more_rows"] = self.people.more_rows
-        if path is not None:
-            more |= {"model": path.chosen + 1, "models": len(path.candidates)}
-            more["calibration_rows"] = path.shipped.calibration.rows
         return {
             "training": Verdict.of("training", first),
             "test": self._test,
-            "new_people": Verdict.of("new_people", self._new_people, **more),
+            "new_people": Verdict.of("new_people", self._new_people),
         }
 
     def _reason(self, key: str, text: str) -> Said:
@@ -307,50 +295,42 @@ class Conclusions(Judged):
     def _test(self) -> Verdict:
         """How the cells stand on test rows: figures, and nothing certified."""
         e, cells, noisy = self.e, self.losses.get("test"), self.noise is not None
-        say, more = self.say, dict[str, Any]()
-
-        def verdict(said: Said, word: str = "") -> Verdict:
-            return Verdict.of("test", said, word, **more)
-
+        say, word = self.say, "test.not measured"
         if cells is None:
             why = getattr(e.heldout, "missing", "")
             why = "there are no test rows" if noisy else why
-            return verdict(self._reason("test.not measured", why))
-        rows, filled = {"rows": self._test_rows}, np.flatnonzero(cells.counts > 0)
-        if not len(filled) and not noisy:
-            return verdict(
-                say("test.not measured", reason="No test row is in a group.")
-            )
+            return Verdict.of("test", self._reason(word, why))
+        if not noisy and not cells.counts.any():
+            return Verdict.of("test", say(word, reason="No test row is in a group."))
+        figures: dict[str, Any] = {"rows": self._test_rows}
         if not e.promise and noisy:
             ends = {"low": float(cells.low.max()), "high": float(cells.high.max())}
-            return verdict(say("test.no bounds.noise", **rows, **ends))
+            return Verdict.of("test", say("test.no bounds.noise", **figures, **ends))
         if not e.promise:
-            z = int(filled[np.argmax(cells.means[filled])])
-            figures = {"loss": float(cells.means[z]), "cell": cells.names[z]}
-            return verdict(say("test.no bounds", **rows, **figures))
-        enough, maybe = cells.counts >= FEWEST, cells.high > cells.bounds
-        over = enough & (cells.low > cells.bounds)
-        more["exceeded"] = [cells.names[z] for z in np.flatnonzero(over)]
-        small = ", ".join(f"'{cells.names[z]}'" for z in np.flatnonzero(~enough))
-        few = say("test.few" + ".noise" * noisy, cells=small, fewest=FEWEST)
-        undecided = bool((enough & maybe & ~over).any())
-        if (noisy and over.any()) or undecided:
-            key = "test.exceeded.noise" if noisy and over.any() else "test.not decided"
-            which = over if noisy and over.any() else maybe
-            told = self.between_of(cells, which, "cell.between")
-            return verdict(say(key, cells=told, **rows))
-        if not enough.any() or (noisy and small):
-            return verdict(few, "not measured")
+            z = int(np.nanargmax(cells.means))
+            figures |= {"loss": float(cells.means[z]), "cell": cells.names[z]}
+            return Verdict.of("test", say("test.no bounds", **figures))
+        enough = cells.counts >= FEWEST
+        over, maybe = (enough & (end > e.bounds) for end in (cells.low, cells.high))
+        if noisy and maybe.any():
+            key = "exceeded.noise" if over.any() else "not decided"
+            told = self.names_of(over if over.any() else maybe)
+            return Verdict.of("test", say(f"test.{key}", cells=told, **figures))
+        lost = {"cells": self.names_of(~enough), "fewest": FEWEST}
+        small = say("test.few" + ".noise" * noisy, **lost)
+        if not enough.any() or (noisy and not enough.all()):
+            return Verdict.of("test", small, "not measured")
         if noisy:
-            return verdict(say("test.within.noise", **rows))
+            return Verdict.of("test", say("test.within.noise", **figures))
+        more, other = ("", "") if enough.all() else (f" {small}", "other ")
         z = int(np.argmax(np.where(enough, cells.violation, -np.inf)))
-        figures = {"worst": self.standing_of(cells, z), "few": f" {few}" * bool(small)}
+        figures |= {"worst": self.standing_of(cells, z), "few": more}
         if not over.any():
-            said = say("test.within", other="other " * bool(small), **rows, **figures)
-            return verdict(said, "not measured" if small else "")
+            word = "within" if enough.all() else "not measured"
+            return Verdict.of("test", say("test.within", other=other, **figures), word)
         above = f"{over.sum():,} groups are above their bounds"
         above = "one group is above its bound" if over.sum() == 1 else above
-        return verdict(say("test.exceeded", above=above, **rows, **figures))
+        return Verdict.of("test", say("test.exceeded", above=above, **figures))
 
     @property
     def _test_rows(self) -> str:
@@ -363,9 +343,8 @@ class Conclusions(Judged):
             key = "noise"
         elif path is not None and held is not None and path.split in held.splits:
             key = "chosen" if len(path.candidates) > 1 else "calibration"
-        name = named(e) if key in ("test", "used") else ""
-        more = f", by {name}," if name else ""
-        return f"{self.say(f'rows.{key}', count=count)}{more}"
+        more = self.by_whom if key in ("test", "used") else ""
+        return f"{self.say(f'rows.{key}', count=count)}{',' * bool(more)}{more}"
 
     # New people
 
@@ -373,72 +352,42 @@ class Conclusions(Judged):
     def _new_people(self) -> Said:
         """What is certified for new people, without how."""
         e, found, path, noise = self.e, self.upper, known(self.e.path), self.noise
-        if found is None or (e.terms.loss_bound is None and not e.terms.on_rates):
-            head = "" if noise is None else "not available: "
-            return self._reason("new_people.not measured", f"{head}{self.absent}")
-        word = "certified" if self.shown else "not certified"
-        if noise is not None and not e.promise:
-            return self.say("new_people.no bounds.noise", high=float(found.max()))
+        if found is None:
+            return self._reason("new_people.not measured", self.absent)
+        key = f"new_people.{'certified' if self.shown else 'not certified'}"
+        z = int(np.argmax(found - e.bounds if e.promise else found))
+        figures = {"cell": e.names[z], "high": float(found[z])}
+        figures["bound"] = float(e.bounds[z])
+        if not e.promise:
+            noisy = ".noise" * (noise is not None)
+            return self.say(f"new_people.no bounds{noisy}", **figures)
         if noise is not None:
-            cells = Losses(e.names, found, found, found, found, e.bounds, 0 * found)
-            told = self.between_of(cells, found > e.bounds, "cell.at most")
-            own = {"epsilon": noise.heldout_epsilon, "cells": told}
-            return self.say(f"new_people.{word}.noise", **own)
+            own = {"epsilon": noise.heldout_epsilon}
+            return self.say(
+                f"{key}.noise", cells=self.names_of(found > e.bounds), **own
+            )
         if path is not None:
             many, rows = len(path.candidates), path.shipped.calibration.rows
-            which: str = self.say("which", model=path.chosen + 1, models=many)
-            which = which if many > 1 else ""
-            return self.say(f"new_people.{word}.path", rows=rows, which=which)
-        if not e.promise:
-            z = int(np.argmax(found))
-            figures = {"cell": e.names[z], "high": float(found[z])}
-            return self.say("new_people.no bounds", **figures)
-        name = named(e)
-        return self.say(f"new_people.{word}", who=f", for {name}, " if name else " ")
+            which = {"model": path.chosen + 1, "models": many, "rows": rows}
+            part = "later" if path.chosen else "first"
+            failed = self.say(f"failed.{part}", confidence=path.confidence, **which)
+            said: str = self.say("which", **which) if many > 1 else ""
+            return self.say(
+                f"{key}.path", which=said, failed=failed, **figures, rows=rows
+            )
+        name, kept = named(e), int((found <= e.bounds).sum())
+        head = self.say("standing.all" if self.shown else "standing.some", kept=kept)
+        return self.say(
+            key, who=f", for {name}, " if name else " ", head=head, **figures
+        )
 
     @property
     def absent(self) -> str:
         """Why nothing is stated of the losses of new people."""
-        if self.noise is not None:
-            none = self.noise.heldout is None
-            return "there are no test rows" if none else "not available under noise"
-        grounds = self.people.loss_grounds
-        return "; ".join(one.text for one in grounds if one.state == "failed")
-
-    @property
-    def standing(self) -> Said:
-        """How many bounds are certified, and what is lacking for the others."""
-        found, bounds, names = self.people.upper, self.e.bounds, self.e.names
-        if found is None:
-            raise TypeError("nothing is known of new people")
-        many, z = int((found <= bounds).sum()), int(np.argmax(found - bounds))
-        key = "standing.all" if many == len(names) else "standing.some"
-        head = self.say(key, kept=many, many=len(names))
-        figures = {"high": float(found[z]), "bound": float(bounds[z])}
-        return self.say("standing", head=head, cell=names[z], **figures)
-
-    @property
-    def lacking(self) -> str:
-        """About how many more rows would show the bounds that are not shown.
-
-        Of the cell that would need most, or of one where no number helps.
-        """
-        more, rows = self.people.more_rows, known(self.people.sample)
-        if not more or rows is None or self.people.upper is None:
-            return ""
-        name = max(more, key=lambda name: more[name] or np.inf)
-        many, z = more[name], self.e.names.index(name)
-        key = "more" if many else "never" if rows.of_cells("count")[z] else "none"
-        return self.say(
-            f"lacking.{key}",
-            cell=name,
-            high=float(self.people.upper[z]),
-            bound=float(self.e.bounds[z]),
-            loss=float(self.e.means(rows)[z]),
-            more=round(float(up(many or 0, digits=2))),
-            who="people" if self.e.data.several else "rows",
-            rows="test" if isinstance(self.e.path, Missing) else "calibration",
-        )
+        if self.noise is None:
+            return self.people.absent
+        none = self.noise.heldout is None
+        return "there are no test rows" if none else "not available under noise"
 
     @property
     def idle(self) -> Said | str:
@@ -447,16 +396,6 @@ class Conclusions(Judged):
         many = 0 if M is None else int((self.e.bounds >= M).sum())
         s = "s" * (many > 1)
         return self.say("idle", idle=many, s=s, loss_bound=M) if many else ""
-
-    @property
-    def failed(self) -> Said:
-        """Which model of a path was not shown."""
-        path = known(self.e.path)
-        if path is None:
-            raise TypeError("there is no path")
-        figures = {"model": path.chosen + 1, "models": len(path.candidates)}
-        key = "failed.later" if path.chosen > 0 else "failed.first"
-        return self.say(key, confidence=path.confidence, **figures)
 
     # Beside them
 
@@ -515,26 +454,9 @@ class Conclusions(Judged):
         found = sorted((one for one in shares if one[0] >= 0.5), key=lambda p: -p[0])
         if not found:
             return self.say("binding.none", kind=kind)
-        told = ", ".join(f"'{name}' ({share:.0f} %)" for share, name in found[:TOLD])
-        told += f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
+        told = few([f"'{name}' ({share:.0f} %)" for share, name in found])
         key = "binding.one" if len(found) == 1 else "binding"
         return self.say(key, kind=kind, cell=found[0][1], told=told)
-
-    @cached_property
-    def changes(self) -> list[str]:
-        """Who gains most by the bounds, and who loses most; no one under noise."""
-        pairs = [
-            (cell.train_loss - cell.before_train_loss, cell)
-            for cell in self.cells
-            if cell.before_train_loss is not None and self.noise is None
-        ]
-        told: list[str] = []
-        for key, sign in (("gains", -1), ("loses", 1)):
-            change, cell = max(pairs, key=lambda p: sign * p[0], default=(0.0, None))
-            if cell is not None and sign * change >= MIN_CHANGE:
-                ends = {"before": cell.before_train_loss, "after": cell.train_loss}
-                told.append(self.say(key, cell=cell.cell, **ends))
-        return told
 
     @cached_property
     def selection_ratio(self) -> dict[str, float | None] | None:
@@ -551,23 +473,6 @@ class Conclusions(Judged):
             whole = len(known) == len(found) and max(known) > 0
             ratios[name] = min(known) / max(known) if whole else None
         return ratios
-
-    @property
-    def selection(self) -> str | None:
-        """The same in a sentence."""
-        found = self.selection_ratio
-        if found is None or found["value"] is None:
-            return None
-        key = "selection" + ".free" * (found["unconstrained"] is not None)
-        return self.say(key, now=found["value"], free=found["unconstrained"])
-
-    @property
-    def differences(self) -> str | None:
-        """The largest differences between groups; None where rates are not known."""
-        found = self.test or self.train
-        if self.noise is not None or found.dp_gap is None or found.eo_gap is None:
-            return None
-        return self.say("differences", dp=found.dp_gap, eo=found.eo_gap)
 
     @cached_property
     def limits(self) -> str | None:
@@ -741,7 +646,7 @@ def _figures(c: Conclusions) -> dict[str, Any]:
         "converged": c.converged,
         "message": c.message,
         "verdicts": {
-            key: {"verdict": one.word, "sentence": str(one.sentence), **one.more}
+            key: {"verdict": one.word, "sentence": str(one.sentence)}
             for key, one in c.verdicts.items()
         },
         "warning": c.warning,
@@ -753,7 +658,6 @@ def _figures(c: Conclusions) -> dict[str, Any]:
         "slack": c.slack,
         "cells": [asdict(cell) for cell in c.cells],
         "binding": c.binding,
-        "changes": c.changes,
         "selection_ratio": c.selection_ratio,
         "groups": [asdict(group) for group in c.rates],
         "ranking": ranking(e),

@@ -44,15 +44,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from functools import cached_property, partial
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from pffl.bounds import mean
 from pffl.bounds.gap import gap_unit
 from pffl.bounds.gap import slack as slack_of
-from pffl.bounds.mean import split_delta
 from pffl.bounds.rates import clopper_pearson_upper
 from pffl.evidence.record import (
     NOT_ASKED,
@@ -69,7 +68,7 @@ from pffl.evidence.sentences import HONEST, Assumption, State
 from pffl.models.base import LOSS_BOUNDS
 from pffl.models.linear import NumericModel, rebuild
 from pffl.text import down, up, words
-from pffl.typing import BoolArray, FloatArray, IntArray
+from pffl.typing import BoolArray, FloatArray
 
 #: A loss this little above its bound, relative to the cell's scale, counts as met.
 TOLERANCE = 1e-6
@@ -80,7 +79,6 @@ CROSSED = 1e-4  # part of a bound by which the shipped predictor may be above it
 FEWEST = 10  # rows of a cell, for its mean loss to be held against its bound
 COUNTED = 0.1  # under noise: part of δ for the number of held-out people
 Converged: TypeAlias = Literal["yes", "no", "not measurable"]
-Share: TypeAlias = Literal["loss", "wrong", "selected"]
 
 
 # Losses against bounds
@@ -278,11 +276,6 @@ def certified_models(
     return out
 
 
-def later_part(e: Evidence) -> int:
-    """Return l(l + 1) for the l-th later certificate on the same rows."""
-    return max(1, e.terms.later * (e.terms.later + 1))
-
-
 @dataclass(frozen=True, eq=False)
 class Unseen:
     """Rows that stand for new people: what may be said by them, and how surely.
@@ -303,14 +296,10 @@ class Unseen:
     overlap: int | None
 
     @property
-    def parts(self) -> int:
-        """The number of parts of δ, of which these statements have one."""
-        return self.candidates * later_part(self.j.e)
-
-    @property
     def delta(self) -> float:
         """The risk of each figure alone."""
-        return split_delta(1.0 - self.j.e.terms.confidence, 1, self.parts)
+        terms = self.j.e.terms
+        return (1.0 - terms.confidence) / (self.candidates * terms.later_part)
 
     @cached_property
     def separate(self) -> Assumption:
@@ -347,22 +336,8 @@ class Unseen:
             found = Assumption.of("fixed.others", state, others=terms.others)
         if not terms.later:
             return (found,)
-        figures = {"number": terms.later + 1, "part": later_part(self.j.e)}
+        figures = {"number": terms.later + 1, "part": terms.later_part}
         return found, Assumption.of("reuse", "checked", **figures)
-
-    @cached_property
-    def weights(self) -> tuple[Assumption, ...]:
-        """That no weight is above s_max, where rows have weights."""
-        e, sample = self.j.e, known(self.sample)
-        if not e.heldout_weighted or sample is None:
-            return ()
-        most, heaviest = e.terms.weight_bound, (e.data.weights or [0.0])[-1]
-        over = any(sample.people.get("above", ()))
-        if most is None or heaviest > most or over:
-            return (Assumption.of("weights.none", "failed"),)
-        if sample.unweighted:  # bets were planned before anybody knew of weights
-            return (Assumption.of("alike", "failed"),)
-        return (Assumption.of("weights", "assumed", most=most),)
 
     @cached_property
     def grounds(self) -> tuple[Assumption, ...]:
@@ -372,27 +347,45 @@ class Unseen:
         last = self.separate if self.j.noise is None else HONEST
         return (Assumption.of("sampling", "assumed"), last, *self.reuse)
 
-    @property
-    def loss_grounds(self) -> tuple[Assumption, ...]:
-        """What statements on losses stand on: they must be bounded, too."""
-        if self.j.noise is not None:
-            return self.grounds
-        if self.j.e.terms.on_rates:
-            return (*self.grounds, *self.alike)
-        return (*self.grounds, *bounded_loss(self.j.e), *self.weights)
+    @cached_property
+    def of_losses(self) -> tuple[Assumption, ...]:
+        """What statements on losses stand on besides: they have a largest value.
+
+        That no weight is above s_max, too, where rows have weights.
+        """
+        e, sample = self.j.e, known(self.sample)
+        if self.j.noise is not None or sample is None:
+            return ()
+        if e.terms.on_rates:
+            return self.alike
+        found = bounded_loss(e)
+        if not e.heldout_weighted:
+            return found
+        most, heaviest = e.terms.weight_bound, (e.data.weights or [0.0])[-1]
+        over = any(sample.people.get("above", ()))
+        if most is None or heaviest > most or over:
+            return (*found, Assumption.of("weights.none", "failed"))
+        if sample.unweighted:  # bets were planned before anybody knew of weights
+            return (*found, Assumption.of("alike", "failed"))
+        return (*found, Assumption.of("weights", "assumed", most=most))
 
     @property
     def alike(self) -> tuple[Assumption, ...]:
         """What fails where rates cannot be counted: each person has one row, alike."""
         e = self.j.e
         failed = {"single": e.data.several, "alike": e.heldout_weighted}
-        found = (Assumption.of(key, "failed") for key, true in failed.items() if true)
-        return tuple(found)
+        return tuple(Assumption.of(key, "failed") for key in failed if failed[key])
 
     @cached_property
     def usable(self) -> Sample | None:
         """The rows, where something may be said by them."""
         return None if self.separate.state == "failed" else known(self.sample)
+
+    @property
+    def absent(self) -> str:
+        """Why nothing is stated of the losses of new people."""
+        grounds = (*self.grounds, *self.of_losses)
+        return "; ".join(one.text for one in grounds if one.state == "failed")
 
     @cached_property
     def upper(self) -> FloatArray | None:
@@ -400,73 +393,14 @@ class Unseen:
 
         Each alone; None where nothing may be said.
         """
-        e, M = self.j.e, self.j.e.terms.loss_bound
+        e, sample, noise = self.j.e, self.usable, self.j.noise
+        if sample is None or not e.cells or self.absent:
+            return None
+        if noise is not None:
+            return None if e.terms.on_rates else self.j.noisy_upper(noise, self.delta)
         if e.terms.on_rates:
-            return self._upper_rates()
-        failed = any(ground.state == "failed" for ground in self.weights)
-        if self.usable is None or M is None or not e.cells or failed:
-            return None
-        if self.j.noise is not None:
-            return self.j.noisy_upper(self.j.noise, self.delta)
-        return upper_ends(self.usable, M, self.delta)
-
-    def _upper_rates(self) -> FloatArray | None:
-        """Return the upper ends of rates; none where they cannot be counted."""
-        if self.usable is None or self.alike or self.j.noise is not None:
-            return None
-        return upper_rates(self.usable, self.delta)
-
-    @cached_property
-    def more_rows(self) -> dict[str, int | None]:
-        """Of each cell whose bound is not shown, about how many more rows would.
-
-        (Or people, where some have several rows.) If they were like those that there
-        are; None where they would not, because the mean of these is not below the
-        bound, or are missing.
-        """
-        e, M, found = self.j.e, self.j.e.terms.loss_bound, self.upper
-        silent = not e.promise or self.j.noise is not None
-        M = 1.0 if e.terms.on_rates else M
-        if self.usable is None or M is None or found is None or silent:
-            return {}
-        out: dict[str, int | None] = {}
-        rates = e.means(self.usable)
-        for z in np.flatnonzero(found > e.bounds).tolist():
-            moments, needed = self.usable.moments(z), None
-            if e.terms.on_rates:
-                needed = rate_rows(float(rates[z]), float(e.bounds[z]), self.delta)
-            elif moments is not None:
-                known = {"known": moments, "weighted": not self.usable.unweighted}
-                risk: Any = {"loss_bound": M, "delta": self.delta, **known}
-                needed = mean.rows_needed(float(e.bounds[z]), **risk)
-            there = int(self.usable.of_cells("count")[z])
-            if not e.terms.on_rates:  # rows of one person are no independent draws
-                there = int(self.usable.people["count"][z])
-            out[e.names[z]] = None if needed is None else max(1, needed - there)
-        return out
-
-
-def rate_rows(rate: float, bound: float, delta: float) -> int | None:
-    """Return about how many rows with this rate show a bound; None if none do."""
-    if not rate < bound:  # without rows it is NaN
-        return None
-    powers = [2.0**k for k in range(1, 41)]
-    high = next((n for n in powers if _shows(rate, n, bound, delta)), None)
-    if high is None:
-        return None
-    low = high / 2
-    while high - low > max(1.0, high / 1000):  # within a thousandth
-        middle = float(round((low + high) / 2))
-        if _shows(rate, middle, bound, delta):
-            high = middle
-        else:
-            low = middle
-    return int(high)
-
-
-def _shows(rate: float, rows: float, bound: float, delta: float) -> bool:
-    found = clopper_pearson_upper(math.ceil(rate * rows), rows, delta=delta)
-    return bool(found <= bound)
+            return upper_rates(sample, self.delta)
+        return upper_ends(sample, e.terms.loss_bound or math.inf, self.delta)
 
 
 # The limits of the shipped predictor
@@ -599,7 +533,7 @@ class Judged:
     def converged(self) -> Converged:
         """Whether the run came as close to the best trade-off as was asked of it."""
         run = known(self.e.training)
-        if run is not None and run.settling is not None and not run.settling.settled:
+        if run is not None and run.settled is False:
             return "no"
         if run is None or self.gap is None or self.target is None:
             return "not measurable"
@@ -694,8 +628,8 @@ class Judged:
     @property
     def risk(self) -> float:
         """The risk with which each model of a path is tested."""
-        parts = self.e.terms.candidates * later_part(self.e)
-        return split_delta(1.0 - self.e.terms.confidence, 1, parts)
+        terms = self.e.terms
+        return (1.0 - terms.confidence) / (terms.candidates * terms.later_part)
 
     @cached_property
     def tested(self) -> tuple[bool, ...]:
@@ -708,10 +642,8 @@ class Judged:
     @cached_property
     def by_path(self) -> bool:
         """Whether the shipped model of a path and all that are safer were shown."""
-        path, rows = known(self.e.path), self.people
-        if path is None or rows.usable is None:
-            return False
-        if any(ground.state == "failed" for ground in rows.loss_grounds):
+        path = known(self.e.path)
+        if path is None or self.people.usable is None or self.people.absent:
             return False
         first = self.tested[: path.chosen + 1]
         return len(first) == path.chosen + 1 and all(first)
@@ -756,54 +688,41 @@ class Judged:
 
         Of the rows that the `figures` are of.
         """
-        strata = [np.flatnonzero(row) for row in self.member]
-        found = [self._ends(figures, "loss", own, self.factor) for own in strata]
+        most = math.inf if self.noise is None else self.noise.loss_bound
+        root = np.sqrt(self.member.sum(axis=1))
+        sums = [self.member @ of for of in (figures.losses, figures.counts)]
+        off = [root * of for of in (figures.loss_deviation, figures.count_deviation)]
+        rows = zip(*sums, *off, strict=True)
+        ends = partial(fieller, z=self.factor, most=most)
+        found = [ends(*row) for row in rows]
         low, high = np.array(found).reshape(-1, 2).T
         return low, high
 
-    def between(
-        self, split: str, what: Share, strata: IntArray | None = None
-    ) -> tuple[float, float] | None:
-        """Return the ends of the mean loss of strata, or of a share of predictions.
+    def rate_ends(self, kind: str, group: int) -> tuple[float, float] | None:
+        """Return what noise lets a rate of a group's training rows be, by itself.
 
-        By themselves, with the confidence of the run; None where nothing was released.
+        None without noise, and where nothing was released. The noise of those who are
+        selected and of all people have that of the first label in common, which makes
+        these ends wider than they had to be.
         """
-        noise, name = self.noise, "final errors" if split == "train" else "errors"
-        if noise is None:
+        noise = self.noise
+        released = [] if noise is None else noise.releases
+        off = [one.deviation for one in released if one.name == "final errors"]
+        if noise is None or not off:
             return None
-        figures = noise.seen if split == "train" else noise.heldout
-        off = [
-            r.deviation for r in noise.releases if (r.name, r.split) == (name, split)
-        ]
-        if figures is None or (what != "loss" and not off):
-            return None
-        own = np.arange(len(figures.counts)) if strata is None else strata
-        z = deviations(1.0 - self.e.terms.confidence)
-        return self._ends(figures, what, own, z, *off)
-
-    def _ends(
-        self, figures: Figures, what: Share, strata: IntArray, z: float, off: float = 0
-    ) -> tuple[float, float]:
-        """Enclose a mean loss or share; `off` is the noise of correct predictions.
-
-        The share of "selected", positive predictions is that of the two strata of a
-        group: its noise and that of the number of people have the people of the first
-        stratum in common, which makes the ends wider than they had to be.
-        """
-        counts, losses, right = (
-            np.asarray(sums)[strata]
-            for sums in (figures.counts, figures.losses, figures.correct)
+        sums, s, t = noise.seen, off[0], noise.seen.count_deviation
+        n, right = (
+            np.reshape(column, (len(self.e.groups), -1))[group]
+            for column in (sums.counts, sums.correct)
         )
-        people, root = float(counts.sum()), math.sqrt(len(strata))
-        s, t = root * off, figures.count_deviation
-        if what == "loss":
-            most = math.inf if self.noise is None else self.noise.loss_bound
-            s = root * figures.loss_deviation
-            return fieller(float(losses.sum()), people, s, root * t, z, most)
-        if what == "selected":
-            chosen = float(right[1] + counts[0] - right[0])
-            return fieller(chosen, people, math.hypot(s, t), root * t, z, 1.0)
-        low, high = fieller(float(right.sum()), people, s, root * t, z, 1.0)
+        z = deviations(1.0 - self.e.terms.confidence)
+        if kind == "selected":
+            chosen, s = right[1] + n[0] - right[0], math.hypot(s, s, t)
+            return fieller(chosen, n.sum(), s, math.sqrt(2) * t, z, 1.0)
+        own = {"false_positive": slice(0, 1), "false_negative": slice(1, 2)}
+        n, right = (column[own.get(kind, slice(None))] for column in (n, right))
+        root = math.sqrt(len(n))
+        low, high = fieller(right.sum(), n.sum(), root * s, root * t, z, 1.0)
         return 1.0 - high, 1.0 - low
 
     def noisy_upper(self, noise: Noise, delta: float) -> FloatArray | None:

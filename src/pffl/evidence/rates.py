@@ -17,7 +17,7 @@ from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     from pffl.data.federation import Federation
-    from pffl.evidence.figures import Judged, Share
+    from pffl.evidence.figures import Judged
     from pffl.models.base import Model
 
 THRESHOLDS = [k / 20 for k in range(1, 20)]  # that are tried, besides the model's own
@@ -158,15 +158,10 @@ def rates(j: Judged) -> list[GroupRates]:
     for a in j.reported_groups:
         found = {}
         for kind, events in now.items():
-            low = high = None
+            low, high = None, None
             k, weight, people = map(float, events[:, a])
-            if j.noise is not None:
-                own = a * len(e.labels) + np.arange(len(e.labels))
-                own = {"false_positive": own[:1], "false_negative": own[1:]}.get(
-                    kind, own
-                )
-                what: Share = "selected" if kind == "selected" else "wrong"
-                low, high = j.between("train", what, own) or (None, None)
+            if (ends := j.rate_ends(kind, a)) is not None:
+                low, high = ends
             elif single:
                 side = j.heldout.delta / 2
                 low = float(clopper_pearson_lower(k, people, delta=side))

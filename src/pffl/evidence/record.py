@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pffl.flow import Bounds
 
 FORMAT = "pffl.evidence"
-VERSION = 2
+VERSION = 3
 WEIGHTED = "needs rows of equal weight"
 
 Stopped: TypeAlias = Literal["diverged", "interrupted"] | None
@@ -345,6 +345,11 @@ class Declared(Record):
         """Whether bounds are on rates: the share of wrong predictions in each cell."""
         return self.goal != "loss"
 
+    @property
+    def later_part(self) -> int:
+        """l(l + 1): what divides the risk of the l-th later certificate on the rows."""
+        return max(1, self.later * (self.later + 1))
+
 
 @dataclass(frozen=True)
 class Pair(Record):
@@ -556,29 +561,6 @@ class ModelPath(Record):
 
 
 @dataclass(frozen=True)
-class Settling(Record):
-    """Whether losses had settled at the end of a run whose gap cannot be measured.
-
-    Attributes
-    ----------
-    rounds
-        The last n rounds: half of all.
-    cell, swing
-        The cell whose mean training loss swung most over them, and its standard
-        deviation, in parts of the cell's scale; None where it was not known in every
-        one of them. Noise of the training does not count.
-    target
-        A swing of no more than that has settled.
-    """
-
-    rounds: int
-    cell: str | None
-    swing: float | None
-    target: float
-    settled: bool
-
-
-@dataclass(frozen=True)
 class Training(Record):
     """How the model came about.
 
@@ -595,8 +577,8 @@ class Training(Record):
         How the bound was chosen, where it was.
     chosen
         Why this method, in words, where it was chosen.
-    settling
-        How losses swung at the end, where another app trained.
+    settled
+        Whether losses had settled at the end, where another app trained.
     """
 
     method: dict[str, Any]
@@ -608,7 +590,7 @@ class Training(Record):
     seconds: float
     choice: Choice | None = None
     chosen: str | None = None
-    settling: Settling | None = None
+    settled: bool | None = None
 
 
 @dataclass(frozen=True)

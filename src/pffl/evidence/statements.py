@@ -8,7 +8,7 @@ are gone the moment it is built, so none of them can be shown by mistake.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -57,7 +57,7 @@ TONES: dict[str, Tone] = {
 }
 SIGNS: dict[Tone, str] = {"good": "✓", "caution": "!", "bad": "✗", "plain": "–"}
 FORMAT = "pffl.certificate"
-VERSION = 6
+VERSION = 7
 #: What stands before a statement that holds, and before one that does not.
 MARKS = {
     "empirical": ("met", "not met"),
@@ -73,12 +73,11 @@ class Verdict:
     title: str
     word: str
     sentence: Said
-    more: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, key: str, said: Said, word: str = "", **more: Any) -> Verdict:
+    def of(cls, key: str, said: Said, word: str = "") -> Verdict:
         """Build one from its sentence, whose key has the word, unless it is given."""
-        return cls(VERDICTS[key], word or said.word, said, more)
+        return cls(VERDICTS[key], word or said.word, said)
 
     @property
     def tone(self) -> Tone:
@@ -165,18 +164,24 @@ class Statement(Record):
 
     @classmethod
     def of(
-        cls, kind: str, said: Said, *, figures: Any = None, **parts: Any
+        cls,
+        kind: str,
+        said: Said,
+        grounds: Sequence[Assumption],
+        *,
+        table: Mapping[str, Any] | None = None,
+        figures: Mapping[str, Any] | None = None,
+        **parts: Any,
     ) -> Statement:
-        """Build one from its sentence."""
+        """Build one from its sentence; a table has columns of one figure per cell."""
         numbers = plain({**said.figures, **(figures or {})})
-        return cls(kind, str(said), figures=numbers, key=said.key, **parts)
-
-    @classmethod
-    def not_available(
-        cls, kind: str, reason: str, assumptions: tuple[Assumption, ...] = ()
-    ) -> Statement:
-        """Build the statement that says why it is missing."""
-        return cls(kind, reason, assumptions=assumptions, available=False)
+        parts |= {"assumptions": tuple(grounds), "figures": numbers, "key": said.key}
+        if table is not None:
+            rows = zip(*map(plain, table.values()), strict=True)
+            parts["per_cell"] = tuple(
+                dict(zip(table, row, strict=True)) for row in rows
+            )
+        return cls(kind, str(said), **parts)
 
     def as_dict(self) -> dict[str, Json]:
         """Plain form, for JSON: no NaN, no infinity."""
@@ -286,57 +291,51 @@ class Certificate(Record):
 
 def statements(c: Conclusions) -> list[Statement]:
     """Return all statements; none of a run that was interrupted."""
-    e, exact = c.e, c.noise is None
+    e = c.e
     if e.stopped == "interrupted":
         return []
-    out = [] if c.noise is None else [privacy(c, c.noise)]
-    out += [gap(c)] if e.trained and exact else []
-    out.append(empirical(c))
-    if e.trained and exact:
-        searched = known(e.proofs.excess) is not None and e.promise
-        out += [infeasible(c)] if searched and c.losses["train"].above.any() else []
-        out.append(attainable(c))
-    out.append(promised := holdout(c))
-    if not exact:
-        return out
-    out += implied(c, promised)
-    return out + ([holdout_error(c)] if e.labels else [])
+    if c.noise is not None:
+        return [privacy(c, c.noise), empirical(c), holdout(c)]
+    found, promised = [empirical(c)], holdout(c)
+    if e.trained:
+        found = [gap(c), *found]
+        searched = e.promise and known(e.proofs.excess) is not None
+        if searched and c.losses["train"].above.any():
+            found.append(infeasible(c))
+        found.append(attainable(c))
+    found += [promised, *implied(c, promised)]
+    return found + ([holdout_error(c)] if e.labels else [])
 
 
 # Rows given
 
 
-def convexity(e: Evidence) -> Assumption:
-    """Say whether the loss is convex in the model's weights."""
+def proved(e: Evidence, scope: Assumption) -> tuple[Assumption, ...]:
+    """Return what proofs on all models stand on: convexity, and their scope."""
+    convex = Assumption.of("not convex", "failed")
     if e.model.convex:
-        return Assumption.of("convex", "checked")
-    return Assumption.of("not convex", "failed")
+        convex = Assumption.of("convex", "checked")
+    return convex, scope, HONEST
 
 
 def gap(c: Conclusions) -> Statement:
     """State how far the pair is from the best trade-off."""
     e, pair, target = c.e, c.e.proofs.gap, c.target
     if isinstance(pair, Missing):
-        return Statement.not_available("gap", pair.missing)
+        return Statement("gap", pair.missing, available=False)
     bare = not e.terms.multiplier_bound or (not e.promise and not e.minimax)
-    compared = Assumption.of("ridge", "checked")
+    scope = Assumption.of("ridge", "checked")
     if pair.radius is not None:
-        compared = Assumption.of("ball", "assumed", radius=pair.radius)
+        scope = Assumption.of("ball", "assumed", radius=pair.radius)
     aim = "" if target is None else c.say("gap.target")
     return Statement.of(
         "gap",
         c.say("gap.risk" if bare else "gap", aim=aim),
+        proved(e, scope),
         value=pair.gap,
         holds=None if target is None else pair.gap <= target,
-        assumptions=(convexity(e), compared, HONEST),
         figures={"upper": pair.upper, "lower": pair.lower, "target": target},
     )
-
-
-def table_of(**columns: Any) -> tuple[dict[str, Any], ...]:
-    """Return a plain row for each cell, of columns."""
-    rows = zip(*map(plain, columns.values()), strict=True)
-    return tuple(dict(zip(columns, row, strict=True)) for row in rows)
 
 
 def empirical(c: Conclusions) -> Statement:
@@ -344,16 +343,16 @@ def empirical(c: Conclusions) -> Statement:
     cells, noise, promise = c.losses["train"], c.noise, c.e.promise
     if cells.empty and noise is None and promise:
         reason = f"no rows in {', '.join(cells.empty)}"
-        return Statement.not_available("empirical", reason)
-    met = (cells.high - cells.bounds <= cells.tolerance).tolist()
+        return Statement("empirical", reason, available=False)
+    met: list[bool | None] = [*(cells.high - cells.bounds <= cells.tolerance)]
     table: dict[str, Any] = {"cell": cells.names, "rows": cells.counts.astype(int)}
-    table |= {"rate" if c.e.terms.on_rates else "loss": cells.means}
-    grounds: tuple[Assumption, ...] = (HONEST,)
+    table["rate" if c.e.terms.on_rates else "loss"] = cells.means
+    grounds = [HONEST]
     if noise is not None:
-        open_ = zip(met, cells.above, strict=True)
-        met = [one or (False if above else None) for one, above in open_]
+        pairs = zip(met, cells.above, strict=True)
+        met = [one or (False if above else None) for one, above in pairs]
         limits = {"clip": noise.clip, "loss_bound": noise.loss_bound}
-        grounds = (Assumption.of("shipped.noise", "checked", **limits), HONEST)
+        grounds.insert(0, Assumption.of("shipped.noise", "checked", **limits))
         table |= {"lower": cells.low, "upper": cells.high}
     if promise:
         table |= {"bound": cells.bounds, "margin": -cells.violation, "holds": met}
@@ -361,36 +360,35 @@ def empirical(c: Conclusions) -> Statement:
     return Statement.of(
         "empirical",
         c.judged,
+        grounds,
         value=float(cells.violation.max()) if noise is None and promise else None,
         holds=False if False in held else None if None in held else True,
-        assumptions=grounds,
         figures={"slack": c.slack, "converged": c.converged},
-        per_cell=table_of(**table),
+        table=table,
     )
 
 
 def infeasible(c: Conclusions) -> Statement:
     """State that no model meets all bounds, with the witness."""
-    least, found = known(c.e.proofs.excess), c.proof
-    if least is None or found is None:
+    if c.proof is None:
         reason = "there is no proof that the bounds are impossible"
-        return Statement.not_available("infeasible", reason)
-    reach = Assumption.of("reach", "checked", reach=found[1])
+        return Statement("infeasible", reason, available=False)
+    low, reach = c.proof
     return Statement.of(
         "infeasible",
-        c.say("infeasible", low=found[0]),
-        value=found[0],
+        c.say("infeasible", low=low),
+        proved(c.e, Assumption.of("reach", "checked", reach=reach)),
+        value=low,
         holds=True,
-        assumptions=(convexity(c.e), reach, HONEST),
-        figures={"multipliers": least.multipliers, "reach": found[1]},
+        figures={"multipliers": [*(c.witness or {}).values()], "reach": reach},
     )
 
 
 def attainable(c: Conclusions) -> Statement:
     """State the smallest bound that all cells can meet."""
-    e, least = c.e, c.e.proofs.least
+    least = c.e.proofs.least
     if isinstance(least, Missing):
-        return Statement.not_available("attainable", least.missing)
+        return Statement("attainable", least.missing, available=False)
     ends, reach = least.enclosed(c.longest)
     # Six digits: a bound is chosen by this number.
     limit = c.limit_of(reach, least.longest) if ends.lower > 0 else ""
@@ -398,12 +396,8 @@ def attainable(c: Conclusions) -> Statement:
     return Statement.of(
         "attainable",
         c.say("attainable", low=ends.lower, high=ends.upper, models=models),
+        proved(c.e, Assumption.of("reach", "checked", reach=reach)),
         value=ends.upper,
-        assumptions=(
-            convexity(e),
-            Assumption.of("reach", "checked", reach=reach),
-            HONEST,
-        ),
         figures={"lower": ends.lower, "upper": ends.upper, "reach": reach},
     )
 
@@ -413,40 +407,37 @@ def attainable(c: Conclusions) -> Statement:
 
 def holdout(c: Conclusions) -> Statement:
     """State how large the mean loss of unseen people can be, cell by cell."""
-    e, rows, found, path = c.e, c.people, c.upper, known(c.e.path)
-    sample, M, terms = known(rows.sample), c.e.terms.loss_bound, c.e.terms
-    M = 1.0 if terms.on_rates else M
+    e, rows, found, path, terms = c.e, c.people, c.upper, known(c.e.path), c.e.terms
+    sample, M = known(rows.sample), 1.0 if terms.on_rates else terms.loss_bound
     if found is None or M is None or sample is None:
-        return Statement.not_available("holdout", c.absent)
-    figures: dict[str, Any] = {"confidence": terms.confidence, "loss_bound": M}
-    if terms.on_rates:
-        figures = {"confidence": terms.confidence, "goal": terms.goal}
+        return Statement("holdout", c.absent, available=False)
+    figures: dict[str, Any] = {"confidence": terms.confidence}
+    figures |= {"goal": terms.goal} if terms.on_rates else {"loss_bound": M}
     figures["delta"] = c.risk if c.by_path else rows.delta
-    grounds = rows.loss_grounds
     if path is not None:
         figures |= {"model": path.chosen + 1, "models": len(path.candidates)}
         figures["rows spent"] = path.shipped.calibration.rows
+    grounds = rows.grounds
     if c.by_path:
         fixed = [Assumption.of("fixed.path", "assumed")]
         if (many := terms.candidates) > 1:
             fixed.append(Assumption.of("fixed.many", "assumed", many=many))
-        others = rows.reuse[not terms.others :]
-        bounded = rows.loss_grounds[len(rows.grounds) :]
-        grounds = (*rows.grounds[:2], *fixed, *others, *bounded)
+        grounds = (*grounds[:2], *fixed, *rows.reuse[not terms.others :])
     table = {"cell": e.names, "rows": sample.of_cells("count").astype(int)}
-    means = {"rate": e.means(sample)} if terms.on_rates else {"loss": sample.means}
-    table |= {**means, "upper": found, "vacuous": found >= M}
+    means = e.means(sample) if terms.on_rates else sample.means
+    table |= {"rate" if terms.on_rates else "loss": means, "upper": found}
+    table["vacuous"] = found >= M
     if e.promise:
         table |= {"bound": e.bounds, "shown": found <= e.bounds}
     worst = float((found - e.bounds if e.promise else found).max())
     return Statement.of(
         "holdout",
         c.verdicts["new_people"].sentence,
+        (*grounds, *rows.of_losses),
         value=None if c.by_path or c.noise is not None else worst,
         holds=c.shown,
-        assumptions=grounds,
         figures=figures,
-        per_cell=table_of(**table),
+        table=table,
     )
 
 
@@ -457,46 +448,37 @@ def implied(c: Conclusions, promised: Statement) -> list[Statement]:
     unseen people, where the shares are unknown, L_a ≤ max_y ζ_{a,y}. It is stated
     where the bounds are met, and (`promised`) shown for unseen people.
     """
-    e, cells, whole = c.e, c.losses["train"], _whole_groups(c.e)
-    if not e.promise or cells.empty or cells.above.any() or not whole:
-        return []
-    weight, sure, unseen = e.seen.of_cells("weight"), promised.holds is True, ""
-    own = [(group, weight[group]) for group in whole.values()]
-    most = [np.average(e.bounds[z], weights=n) for z, n in own]
-    tops = [float(e.bounds[z].max()) if sure else None for z, _ in own]
-    largest = float(max(most))
-    if sure:
-        unseen = c.say("implied.unseen", most=max(filter(None, tops)))
-    table = {
-        "cell": list(whole),
-        "loss": [np.average(cells.means[z], weights=n) for z, n in own],
-        "at most": most,
-        "unseen at most": tops,
-    }
-    return [
-        Statement.of(
-            "implied",
-            c.say("implied", largest=largest, unseen=unseen),
-            value=largest,
-            holds=True,
-            assumptions=(HONEST, *(promised.assumptions if sure else ())),
-            per_cell=table_of(**table),
-        )
-    ]
-
-
-def _whole_groups(e: Evidence) -> dict[str, list[int]]:
-    """Return the cells of each group of which every label has a bound."""
-    found: dict[tuple[str, ...], dict[str | None, int]] = {}
+    e, cells, parts = c.e, c.losses["train"], dict[tuple[str, ...], dict[Any, int]]()
     for z, cell in enumerate(e.cells):
         groups, labels = zip(*cell.of, strict=True)
         if cell.silo is None and len(set(labels)) == 1:
-            found.setdefault(groups, {})[labels[0]] = z
-    return {
-        " or ".join(groups): list(own.values())
-        for groups, own in found.items()
-        if e.labels and len(own) == len(e.labels)
+            parts.setdefault(groups, {})[labels[0]] = z
+    every = {name: [*own.values()] for name, own in parts.items()}
+    whole = {
+        k: own for k, own in every.items() if e.labels and len(own) == len(e.labels)
     }
+    if not e.promise or cells.empty or cells.above.any() or not whole:
+        return []
+    weight, sure = e.seen.of_cells("weight"), promised.holds is True
+    own = [(group, weight[group]) for group in whole.values()]
+    most = [float(np.average(e.bounds[z], weights=n)) for z, n in own]
+    tops = [float(e.bounds[z].max()) for z, _ in own]
+    unseen = c.say("implied.unseen", most=max(tops)) if sure else ""
+    return [
+        Statement.of(
+            "implied",
+            c.say("implied", largest=max(most), unseen=unseen),
+            (HONEST, *(promised.assumptions if sure else ())),
+            value=max(most),
+            holds=True,
+            table={
+                "cell": [" or ".join(groups) for groups in whole],
+                "loss": [np.average(cells.means[z], weights=n) for z, n in own],
+                "at most": most,
+                "unseen at most": tops if sure else [None] * len(tops),
+            },
+        )
+    ]
 
 
 def holdout_error(c: Conclusions) -> Statement:
@@ -510,14 +492,18 @@ def holdout_error(c: Conclusions) -> Statement:
     bounds = rates.clopper_pearson_upper(wrong, count, delta=delta)
     worst = int(np.argmax(bounds))
     high = float(bounds[worst])
-    table = {"cell": e.names, "rows": count.astype(int), "upper": bounds}
-    table |= {"error": wrong / np.where(count > 0, count, np.nan)}
+    share = wrong / np.where(count > 0, count, np.nan)
     return Statement.of(
         "holdout_error",
         c.say("holdout_error", high=high, cell=e.names[worst]),
+        grounds,
         value=high,
-        assumptions=grounds,
-        per_cell=table_of(**{k: table[k] for k in ("cell", "rows", "error", "upper")}),
+        table={
+            "cell": e.names,
+            "rows": count.astype(int),
+            "error": share,
+            "upper": bounds,
+        },
     )
 
 
@@ -528,30 +514,31 @@ def privacy(c: Conclusions, noise: Noise) -> Statement:
     """State what was spent, and who it protects."""
     # Whether rows were in one process: sites elsewhere are not seen.
     here: State = "assumed" if c.e.data.synthetic is None else "checked"
-    test, sites, colluding = "", noise.sites, noise.colluding
-    figures = {"mu": noise.mu, "delta": noise.delta}
+    test, sites, of = "", {"sites": noise.sites}, Assumption.of
     if noise.heldout_mu is not None:
         own = epsilon_of(noise.heldout_mu, noise.delta)
         test = c.say("privacy.test", own=own, delta=noise.delta)
-    of = Assumption.of
     grounds = [of("seeded", "failed") if noise.repeatable else of("secret", "checked")]
-    if sites < 2:
+    if noise.sites < 2:
         grounds.append(of("noise.one", here))
     elif not noise.shared:
-        grounds.append(of("noise.each", here, sites=sites, times=math.sqrt(sites)))
+        grounds.append(of("noise.each", here, times=math.sqrt(noise.sites), **sites))
     else:
-        grounds.append(of("noise.shared", here, sites=sites, enough=sites - colluding))
-        grounds.append(of("colluding", "assumed", sites=sites, colluding=colluding))
+        enough = noise.sites - noise.colluding
+        grounds.append(of("noise.shared", here, enough=enough, **sites))
+        many = {"colluding": noise.colluding, **sites}
+        grounds.append(of("colluding", "assumed", **many))
     grounds += [
         of("declared", here),
         of("person", here) if noise.by_id else of("row", "assumed"),
         of("neighbours", here, own="id and rows" if noise.by_id else "row"),
         of("timing", "assumed"),
     ]
+    spent = {"spent": noise.epsilon_spent, "mu": noise.mu, "delta": noise.delta}
     return Statement.of(
         "privacy",
-        c.say("privacy", spent=noise.epsilon_spent, test=test, **figures),
+        c.say("privacy", test=test, **spent),
+        grounds,
         value=noise.epsilon_spent,
-        assumptions=tuple(grounds),
         figures={"heldout_mu": noise.heldout_mu},
     )

@@ -28,7 +28,7 @@ COLOURS: dict[Tone, str] = {
 }
 ABOVE = "▲"  # next to a figure that is above its bound
 NOTHING = "–"
-HERE = "◀"  # next to the model that is shipped, or the bound that was chosen
+HERE = "◀"  # next to the model that is shipped
 PASSED, FAILED, UNTRIED = "certified", "not certified", "not tested"
 
 
@@ -206,25 +206,6 @@ def ends_in_words(low: float, high: float) -> str:
     return f"{down(low, digits=3)}–{up(high, digits=3)}"
 
 
-def percent_ends(low: float, high: float) -> str:
-    """Write between what noise lets a share be known, rounded outwards."""
-    return f"{math.floor(100 * low)}–{math.ceil(100 * high)} %"
-
-
-def loss_in_words(c: Conclusions) -> str:
-    """Say what a loss means to a person."""
-    many = len(c.evidence.labels)
-    if c.evidence.terms.on_rates:
-        return f"Figures are {c.measure}s: shares of wrong predictions"
-    if not many:
-        return (
-            "The loss is the squared error (less for large errors, with Huber's), so "
-            "its root is a typical error in the target's unit"
-        )
-    coin = "a coin toss" if many == 2 else f"a fair draw among {many} labels"
-    return f"A loss of {decimals(math.log(many))} is {coin}; 0 is perfect"
-
-
 # Rates of groups
 
 
@@ -325,21 +306,6 @@ def chosen_bound(choice: Choice, *, numeric: bool) -> str:
         f"on: of all bounds with {error} of at most {words(choice.error_at_most)} "
         "there it has the smallest worst loss of a group; no test row was used"
     )
-
-
-def tried_bounds(e: Evidence) -> list[dict[str, str]]:
-    """Return what every bound that was tried did on the rows set aside."""
-    run, error, out = known(e.training), "error" if e.labels else "mean loss", []
-    if run is None or run.choice is None:
-        return []
-    for trial in run.choice.trials:
-        bound = "none" if trial.bound is None else words(trial.bound, digits=5)
-        here = f" {HERE}" * (trial.bound == run.choice.bound)
-        losses = decimals(trial.error), decimals(trial.worst)
-        titles = "bound tried", f"{error} aside", "worst loss aside", "of"
-        row = (f"{bound}{here}", *losses, trial.cell)
-        out.append(dict(zip(titles, row, strict=True)))
-    return out
 
 
 def path_models(c: Conclusions) -> list[dict[str, Any]]:
