@@ -60,7 +60,8 @@ def _facts(text: str, names: list[str], means: np.ndarray, case: Case) -> list[s
     elif abs(excess) > case.tolerance[z] + case.noise[z]:
         out.append(f"'at the bound' is {excess:.3g}")
     worst = float(np.nanmax((means - bounds).astype(float)))
-    if excess < worst - case.noise.max():
+    # Groups that stand alike, but for the tolerance of a bound, are as bad.
+    if excess < worst - case.noise.max() - case.tolerance.max():
         out.append(f"another cell stands worse, by {worst - excess:.3g}: {text!r}")
     return out
 
@@ -146,7 +147,7 @@ def heldout(case: Case) -> list[str]:
         )
         if mean > bound + noise and many[name] >= FEWEST
     }
-    if not above <= set(found.get("exceeded", [])):
+    if above and found["verdict"] != "exceeded":
         out.append(f"above: {sorted(above)} but {found}")
     if found["verdict"] in ("within", "exceeded"):
         judged = np.where(rows >= FEWEST, means, np.nan)
