@@ -11,7 +11,7 @@ from importlib import import_module
 
 #: Names by module of `pffl`. "name:other" is called "other" here; ":other" is a module.
 HOMES = {
-    "_audit": "Audited read_coefficients with_probabilities",
+    "_audit": "Audited join_probabilities read_coefficients",
     "_certify": "INSIDE MAX_MARGIN",
     "_monitor": (
         ":monitor Batch Monitor Settings held read:read_monitor write:write_monitor"

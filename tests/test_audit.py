@@ -24,12 +24,11 @@ from pffl.files import json_text
 from pffl.prepare import Options
 from pffl.queries import Census, Evaluate
 from tests.inside import (
-    Audited,
     Evidence,
     Missing,
     Probabilities,
+    join_probabilities,
     read_coefficients,
-    with_probabilities,
 )
 from tests.raising import raises
 
@@ -81,14 +80,13 @@ def expected(model, classes=2):
     }
 
 
-def write(path, model):
+def coefficients(model):
     """A table of coefficients: of two classes, those of the second."""
     names = model.classes_ if len(model.coef_) > 1 else ["coef"]
     table = pd.DataFrame(model.coef_.T, columns=names)
     table.loc[len(table), names] = model.intercept_
     table.insert(0, "feature", [*X, "(intercept)"])
-    table.to_csv(path, index=False)
-    return path
+    return table
 
 
 def not_verified(found, rows, folder):
@@ -103,7 +101,7 @@ def not_verified(found, rows, folder):
 @pytest.mark.parametrize("classes", [2, 3])
 def test_coefficients_give_scikit_learns_losses(tmp_path, classes):
     rows, model = federation(classes), fitted(classes)
-    audited = read_coefficients(write(tmp_path / "m.csv", model), rows.schema)
+    audited = read_coefficients(coefficients(model), rows)
     found = pffl.audit(audited, rows, pffl.BoundedGroupLoss(1.5))
     certificate = found.certificate
     assert group_losses(certificate) == pytest.approx(expected(model, classes))
@@ -112,17 +110,21 @@ def test_coefficients_give_scikit_learns_losses(tmp_path, classes):
     assert not_verified(found, rows, tmp_path) == []
 
 
+def within(own, ends):
+    """The model with a declared range of its target."""
+    model = replace(own.predictor.model, target_range=ends)
+    return replace(own, predictor=replace(own.predictor, model=model))
+
+
 def test_least_squares(tmp_path):
     frame = people()
     columns = {**TABLE, "label": "amount", "drop": ("pid", "y")}
     rows = Federation.from_table(frame, **columns, classification=False)
     model = LinearRegression().fit(frame[X], frame.amount)
-    path = tmp_path / "m.csv"
     plain = {"feature": [*X, "(intercept)"], "coef": [*model.coef_, model.intercept_]}
-    pd.DataFrame(plain).to_csv(path, index=False)
-    own = read_coefficients(path, rows.schema)
+    own = read_coefficients(pd.DataFrame(plain), rows)
     ends = (float(frame.amount.min()) - 1, float(frame.amount.max()) + 1)
-    known = replace(own, model=replace(own.model, target_range=ends))
+    known = within(own, ends)
     found = pffl.audit(known, rows, options=Options(confidence=0.9))
     certificate = found.certificate
     assert not_verified(found, rows, tmp_path) == []
@@ -136,9 +138,8 @@ def test_least_squares(tmp_path):
     # Without a range there is no bound of a loss, and predictions must keep to it.
     bare = pffl.audit(own, rows).certificate
     assert "needs a range" in bare.of_kind("holdout")[0].text
-    narrow = replace(own, model=replace(own.model, target_range=(-0.1, 0.1)))
     with raises(DataError, "outside-range"):
-        pffl.audit(narrow, rows)
+        pffl.audit(within(own, (-0.1, 0.1)), rows)
 
 
 def joined(folder, frame, table, **options):
@@ -146,8 +147,7 @@ def joined(folder, frame, table, **options):
     data, predictions = folder / "people.csv", folder / "p.csv"
     frame.to_csv(data, index=False)
     pd.DataFrame(table).to_csv(predictions, index=False)
-    rows = with_probabilities(data, predictions, TABLE, **options)
-    return Audited.by_probabilities(rows), rows
+    return join_probabilities(data, pd.read_csv(predictions), {**TABLE, **options})
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -167,8 +167,9 @@ def test_inputs_that_are_missing_and_the_column_that_predict_writes(tmp_path):
     frame, model = people().copy(), fitted()
     p = model.predict_proba(frame[X])[:, 1]
     frame.loc[3, X[0]] = np.nan
-    column = f"probability_{model.classes_[1]}"
-    found = pffl.audit(*joined(tmp_path, frame, {column: p}))
+    no, yes = model.classes_
+    table = {f"probability_{no}": 1 - p, f"probability_{yes}": p}
+    found = pffl.audit(*joined(tmp_path, frame, table))
     assert group_losses(found.certificate) == pytest.approx(expected(model, 2))
 
 
@@ -197,12 +198,10 @@ HALF = [0.5] * 400
         ({"probability": [1.5] * 400}, {}, "bad-probabilities", "400"),
         ({"probability": ["x"] * 400}, {}, "bad-probabilities", "400"),
         ({"a": HALF, "b": HALF}, {}, "missing-column", "'probability'"),
-        ({"p": HALF}, {"column": "q"}, "missing-column", "'q'"),
-        ({"p": HALF}, {"id": "pid"}, "missing-column", "'pid'"),
         ({"p": HALF[:2], "pid": ["p1", "p1"]}, {"id": "pid"}, "repeated-id", "1"),
         (
-            {"p": [0.5], "pid": ["p1"]},
-            {"id": "pid", "column": "p"},
+            {"probability": [0.5], "pid": ["p1"]},
+            {"id": "pid"},
             "bad-probabilities",
             "399",
         ),
@@ -228,15 +227,13 @@ def test_predictions_that_do_not_fit_are_refused(tmp_path, table, options, code,
         ({"feature": X, "slope": [1, 2]}, "other-labels", "slope"),
     ],
 )
-def test_coefficients_that_do_not_fit_are_refused(tmp_path, plain, code, said):
-    path = tmp_path / "m.csv"
-    pd.DataFrame(plain).to_csv(path, index=False)
+def test_coefficients_that_do_not_fit_are_refused(plain, code, said):
     with raises(DataError, code, said):
-        read_coefficients(path, federation().schema)
+        read_coefficients(pd.DataFrame(plain), federation())
     with raises(DataError, "other-labels", "m.csv"):
-        read_coefficients(path, federation(3).schema)
-    path.write_text("feature,coef\nage,1\n", "utf-8")
-    notes = read_coefficients(path, federation().schema).notes
+        read_coefficients(pd.DataFrame(plain), federation(3), "m.csv")
+    age = pd.DataFrame({"feature": ["age"], "coef": [1]})
+    notes = read_coefficients(age, federation()).notes
     assert any("income" in note for note in notes)
 
 
@@ -250,10 +247,10 @@ class Counting(Reference):
         return super().ask(query)
 
 
-def test_an_audit_only_asks_for_evaluations_and_proves_nothing(tmp_path):
+def test_an_audit_only_asks_for_evaluations_and_proves_nothing():
     rows = federation()
     engine = Counting(rows)
-    audited = read_coefficients(write(tmp_path / "m.csv", fitted()), rows.schema)
+    audited = read_coefficients(coefficients(fitted()), rows)
     missed = pffl.audit(audited, engine, pffl.BoundedGroupLoss(0.3))
     assert set(engine.asked) == {Census, Evaluate}
     assert missed.certificate.verdicts["test"]["verdict"] == "exceeded"
@@ -272,7 +269,7 @@ def test_an_audit_only_asks_for_evaluations_and_proves_nothing(tmp_path):
 def test_own_training_rows_are_not_held_out(tmp_path):
     rows = federation()
     solution = pffl.solve(rows, None, random_state=0)
-    audited = Audited.of(solution.predictor)
+    audited = solution.predictor
     kept = pffl.audit(audited, rows)
     assert kept.certificate.of_kind("holdout")[0].available
     assert kept.evidence.seen.splits == ["test"]
@@ -396,7 +393,7 @@ def test_what_does_not_go_is_said():
     cases = [
         (model, {"X": given["X"]}, UsageError, "needs-rows"),
         (model, without, UsageError, "needs-rows"),
-        (object(), given, UsageError, "no-predictions"),
+        (object(), given, UsageError, "needs-rows"),
         (model, half, DataError, "wrong-shape"),
         (LinearSVC().fit(given["X"], given["y"]), given, DataError, "no-predictions"),
         (

@@ -4,9 +4,9 @@ The silos answer `evaluate`, and nothing else is asked. What the model's makers 
 not known, so nothing is stated about gaps, multipliers or slack; the rest holds for
 the rows given and for new people, as for any other model.
 
-A model is anything with ``predict_proba`` (or ``predict``, for numbers), a table of its
-probabilities, a table of coefficients, or one of ours. Of the first two its outputs
-become the inputs of the rows.
+A model is one of ours, a table of coefficients, or known by its outputs: anything with
+``predict_proba`` (or ``predict``, for numbers), or a table of probabilities. Outputs
+become the inputs of the rows, which begin with their own numbers as the only input.
 """
 
 from __future__ import annotations
@@ -23,39 +23,22 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from pffl import config, runs
 from pffl._certify import chosen_among, overlap_of
 from pffl._solve import open_engine, prepared, setting_of
 from pffl.bounds.checks import whole
-from pffl.config import (
-    APART,
-    SPEC,
-    DataSource,
-    RunSpec,
-    about_section,
-    constraint_sections,
-    dumps,
-    set_apart,
-)
 from pffl.constraints import AUTO, Constraint, settled
-from pffl.data.columns import TableEncoder, as_column, encode_values
+from pffl.data.columns import as_column, encode_values
 from pffl.data.federation import Federation
 from pffl.data.read import read_table, require
-from pffl.data.schema import Schema
 from pffl.data.table import TableOptions
 from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import ArtefactError, DataError, Problems, UsageError, wrong
+from pffl.evidence import measure as measuring
 from pffl.evidence.conclude import Conclusions
 from pffl.evidence.figures import named
 from pffl.evidence.looks import Looks
-from pffl.evidence.measure import (
-    UNTRAINED,
-    Known,
-    Wanted,
-    evidence_of,
-    measure,
-    terms_of,
-)
 from pffl.evidence.rates import with_scores
 from pffl.evidence.record import Evidence, Missing
 from pffl.methods.auto import Auto
@@ -67,14 +50,6 @@ from pffl.prepare import Options
 from pffl.problem import Point
 from pffl.queries.evaluate import IMPOSSIBLE
 from pffl.records import read_toml
-from pffl.runs import (
-    CERTIFICATE,
-    MODEL,
-    RESULT,
-    RunDirectory,
-    read_evidence,
-    read_run,
-)
 from pffl.solution import Result
 from pffl.text import few
 from pffl.typing import FloatArray
@@ -99,50 +74,27 @@ Clipping: TypeAlias = Literal["declared", "clip", "range"] | None
 
 @dataclass(frozen=True, eq=False)
 class Audited:
-    """A model from elsewhere.
+    """A model to audit.
 
     Attributes
     ----------
-    model, w
-        The model, with its scaling, and its parameters.
-    trained_on
-        Fingerprint of the data it was trained on, if known.
+    predictor
+        The model: its `fingerprint` is that of the data it was trained on, if known.
+    ours
+        Whether `pffl` trained it: then `loss_bound` is that of its predictor.
     notes
         What was assumed on reading it.
-    loss_bound
-        M, if its own predictor keeps probabilities so far from 0 that no loss is above
-        it.
     looks
         Certificates of the run that made it: this one comes after them.
     evidence
         What that run measured, if known.
-    ours
-        Whether `pffl` trained it: then `loss_bound` is that of its predictor.
     """
 
-    model: Model
-    w: FloatArray
-    trained_on: str | None = None
+    predictor: Predictor
+    ours: bool = False
     notes: tuple[str, ...] = ()
-    loss_bound: float | None = None
     looks: Looks = field(default_factory=Looks)
     evidence: Evidence | None = None
-    ours: bool = False
-
-    @classmethod
-    def of(cls, predictor: Predictor) -> Audited:
-        """Return a model of ours."""
-        model, w, M = predictor.model, predictor.w, predictor.loss_bound
-        return cls(model, w, predictor.fingerprint, loss_bound=M, ours=True)
-
-    @classmethod
-    def by_probabilities(
-        cls, federation: Federation, notes: tuple[str, ...] = ()
-    ) -> Audited:
-        """Return the model whose probabilities are the inputs of these rows."""
-        blank = Probabilities()
-        model = blank.bind(federation.schema, blank.inputs)
-        return cls(model, model.start(0), notes=notes)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,7 +102,6 @@ class Audit(Result):
     """What an audit found: the model, and the evidence that all of it follows from."""
 
     audited: Audited
-    preparation: TableEncoder
     evidence: Evidence
 
     @cached_property
@@ -158,12 +109,9 @@ class Audit(Result):
         """The model as it was measured: bounded, on tables like that of its rows."""
         e = self.evidence
         cells = e.cells if e.promise else []
-        return Predictor(
-            self.preparation,
-            self.audited.model,
-            self.audited.w,
-            None if e.terms.clipping == "range" else e.terms.loss_bound,
-            self.audited.trained_on,
+        return replace(
+            self.audited.predictor,
+            loss_bound=None if e.terms.clipping == "range" else e.terms.loss_bound,
             cells=tuple(cell.cell for cell in cells),
             bounds=np.array([cell.bound for cell in cells]),
             multipliers=np.zeros(len(cells)),
@@ -260,29 +208,42 @@ def audit(
         rows |= {"sample_weight": sample_weight, "name": name}
         audited, federation = outputs_of(audited, X, rows)
     engine = open_engine(federation, "local")
-    audited, here = _bound(audited, engine.schema), engine.federation
-    data, own = setting_of(engine).data, audited.trained_on
-    chosen = _splits(engine, splits, own)
+    known, here = _fitting(audited, engine), engine.federation
+    predictor, e, data = known.predictor, known.evidence, setting_of(engine).data
+    own, w = predictor.fingerprint, predictor.w
+    for split in splits or ():
+        if split not in engine.splits:
+            raise UsageError(
+                f"[unknown-split] no split '{split}': there are {list(engine.splits)}"
+            )
+    trained = here is not None and here.fingerprint == own
+    held = tuple(split for split in engine.splits if split != "train")
+    chosen = splits or (held if trained and held else engine.splits)
     if threshold is not None:
-        audited = replace(audited, model=deciding(audited.model, threshold))
-    model, M, clipping = _limited(audited, clip, p_min)
+        decides: Any = predictor.model
+        if decides.n_classes != 2 or not hasattr(decides, "threshold"):
+            raise UsageError("[wrong-model] a threshold is for two classes")
+        if not 0 < threshold < 1:
+            wanted_one = "a number between 0 and 1"
+            raise UsageError(wrong("threshold", "audit", wanted_one, threshold))
+        decides = replace(decides, threshold=threshold)
+        known = replace(known, predictor=replace(predictor, model=decides))
+    model, M, clipping = _limited(known, clip, p_min)
     method = Auto(risk_weight=0.0)  # its prices play no part: nothing is trained
     counted = replace(settings, certify=True)  # rates may be bounded, too
     problem, said = prepared(engine, constraint, None, method, counted, 0)
     task = replace(problem.task, model=model)
     problem = replace(problem, task=task, risk_weight=1.0, multiplier_bound=0.0)
-    notes = [*said, *audited.notes]
-    e = audited.evidence
-    hidden = np.isfinite(audited.model.inputs.longest) if e is None else e.noise
-    if hidden:
+    notes = [*said, *known.notes]
+    if np.isfinite(model.inputs.longest) if e is None else e.noise:
         notes.append(PRIVATE)
     elif own is None:
         notes.append(UNKNOWN)
     elif splits is None and len(chosen) < len(engine.splits):
         notes.append(LEFT_OUT)
     if clipping != "clip":
-        notes += _checked(audited, engine, chosen, p_min)
-    wanted = Wanted(
+        notes += _checked(known, engine, chosen, p_min)
+    wanted = measuring.Wanted(
         engine.splits,
         heldout=chosen,
         loss_bound=M,
@@ -290,57 +251,72 @@ def audit(
         weight_bound=settings.weight_bound,
         confidence=settings.confidence,
     )
-    point = Point(audited.w, np.zeros(problem.n_cells))
-    flow = measure(problem, point, wanted, Known.nothing(UNTRAINED), trained=False)
+    point, nothing = Point(w, np.zeros(problem.n_cells)), measuring.UNTRAINED
+    before = measuring.Known.nothing(nothing)
+    flow = measuring.measure(problem, point, wanted, before, trained=False)
     measured = drive(engine, flow)
     candidates *= 1 if e is None else max(1, chosen_among(e, data, chosen))
     goal: Any = "loss" if constraint is None else constraint.goal
-    terms = terms_of(problem, wanted, settings.weighting, clipping=clipping, goal=goal)
+    terms = measuring.terms_of(
+        problem, wanted, settings.weighting, clipping=clipping, goal=goal
+    )
     if "train" in chosen:  # rows that are judged may not tell what weights there are
         data = replace(data, weights=None)
     overlap = None if own is None else overlap_of(here, chosen, own)
-    evidence = evidence_of(
+    evidence = measuring.evidence_of(
         replace(data, trained_on=own, overlap=overlap),
         problem,
         point,
         measured,
         replace(terms, candidates=int(whole("candidates", candidates, least=1))),
-        training=UNTRAINED if own is None else OURS,
+        training=nothing if own is None else OURS,
         promise=promise and constraint is not None and not constraint.minimax,
         minimax=False,
         notes=notes,
     )
-    evidence = with_scores(audited.looks.counted(evidence), here, model, audited.w)
+    evidence = with_scores(known.looks.counted(evidence), here, model, w)
     who = [f"all figures are those of {who}"] if (who := named(evidence)) else []
     notes = [*evidence.notes, *who, *Conclusions(evidence).remarks]
-    return Audit(audited, engine.encoding, replace(evidence, notes=notes))
+    return Audit(known, replace(evidence, notes=notes))
 
 
-def deciding(model: Model, threshold: float) -> Any:
-    """Return a model of two classes with another threshold."""
-    if model.n_classes != 2 or not hasattr(model, "threshold"):
-        raise UsageError("[wrong-model] a threshold is for two classes")
-    if not 0 < threshold < 1:
-        wanted = "a number between 0 and 1"
-        raise UsageError(wrong("threshold", "audit", wanted, threshold))
-    made: Any = model
-    return replace(made, threshold=threshold)
+def _fitting(given: Any, engine: Engine) -> Audited:
+    """Return a model for the inputs of these data, read as they are."""
+    if isinstance(given, Result):
+        given = Audited(given.predictor, ours=True, evidence=given.evidence)
+    elif isinstance(given, Predictor):
+        given = Audited(given, ours=True)
+    elif not isinstance(given, Audited):
+        raise UsageError(
+            f"[needs-rows] a {type(given).__name__} has its own inputs: audit it on "
+            "rows, pffl.audit(model, X=X, y=y, sensitive_features=A)"
+        )
+    own, schema = given.predictor.schema, engine.schema
+    for what, one, other in (
+        ("inputs", own.features, schema.features),
+        ("labels", own.labels, schema.labels),
+    ):
+        if one != other:
+            why = f"the model and the data have different {what}"
+            raise DataError(f"[other-{what}] {why}")
+    read = replace(given.predictor, preparation=engine.encoding)
+    return replace(given, predictor=read)
 
 
 def _limited(
     audited: Audited, clip: float | None, p_min: float | None
 ) -> tuple[Model, float | None, Clipping]:
     """Return the model that is measured, M, and how it was found; never from rows."""
-    model, asked = audited.model, clip if clip is not None else p_min
+    model, M = audited.predictor.model, audited.predictor.loss_bound
+    asked = clip if clip is not None else p_min
     if asked is None:
-        M = audited.loss_bound
         if audited.ours or model.n_classes:
             return model, model.loss_bound(M), None if M is None else "declared"
         M = next(iter(model.loss_bounds), None)  # a range was declared with the model
         return model, M, None if M is None else "range"
-    if None not in (clip, p_min) or audited.loss_bound is not None:
+    if None not in (clip, p_min) or M is not None:
         why = "they exclude each other"
-        if audited.loss_bound is not None:
+        if M is not None:
             why = "this model already keeps its own probabilities within limits"
         raise UsageError(f"[options-conflict] 'clip' and 'p_min': {why}")
     if not 0 < asked * model.n_classes < 1:
@@ -359,7 +335,8 @@ def _checked(
     audited: Audited, engine: Engine, splits: Sequence[str], p_min: float | None
 ) -> list[str]:
     """Refuse predictions outside the declared range; count probabilities of 0."""
-    model, w, here = audited.model, audited.w, engine.federation
+    own, here = audited.predictor, engine.federation
+    model, w = own.model, own.w
     ends = None if model.n_classes else getattr(model, "target_range", None)
     if here is None:
         if p_min is not None:
@@ -377,7 +354,7 @@ def _checked(
         if p_min is not None:
             low = model.predict_proba(w, X) < p_min - ROUNDING
             outside += int(low.any(axis=1).sum())
-        elif model.n_classes and audited.loss_bound is None:
+        elif model.n_classes and own.loss_bound is None:
             never += int((model.losses(w, X, rows.y) >= IMPOSSIBLE).sum())
     if outside:
         raise DataError(
@@ -392,42 +369,7 @@ def _checked(
     return [zero] if never else []
 
 
-def _bound(audited: Any, schema: Schema) -> Audited:
-    """Return a model that the inputs of these data fit."""
-    match audited:
-        case Audited():
-            return audited
-        case Result():
-            own = _bound(audited.predictor, schema)
-            return replace(own, evidence=audited.evidence)
-        case Predictor() if audited.schema.features == schema.features:
-            return Audited.of(audited)
-        case Predictor():
-            raise DataError(
-                "[other-inputs] the model and the data have different inputs"
-            )
-    raise UsageError(
-        f"[needs-rows] a {type(audited).__name__} has its own inputs: audit it on "
-        "rows, pffl.audit(model, X=X, y=y, sensitive_features=A)"
-    )
-
-
-def _splits(
-    engine: Engine, asked: tuple[str, ...] | None, trained_on: str | None
-) -> tuple[str, ...]:
-    """Return the splits to use; refuse those that there are not."""
-    there, here = engine.splits, engine.federation
-    for split in asked or ():
-        if split not in there:
-            raise UsageError(
-                f"[unknown-split] no split '{split}': there are {list(there)}"
-            )
-    own = here is not None and here.fingerprint == trained_on
-    held = tuple(split for split in there if split != "train")
-    return asked if asked is not None else held if own and held else there
-
-
-# Anything that predicts, in Python
+# Known by its outputs
 
 
 def outputs_of(
@@ -437,181 +379,137 @@ def outputs_of(
 
     `rows` has the keywords of `Federation.from_arrays`: labels, groups, silos, weights.
     """
-    if rows["y"] is None or rows["sensitive_features"] is None:
-        raise UsageError(
-            "[needs-rows] a model is audited on a federation, or on rows: give X (its "
-            "inputs), y and sensitive_features"
-        )
     by_class = callable(getattr(model, "predict_proba", None))
-    if by_class or callable(getattr(model, "predict", None)):
-        if X is None:
-            raise UsageError(
-                "[needs-rows] an estimator is audited on its inputs: give X, too"
-            )
-    elif X is not None:
+    numeric = not by_class and callable(getattr(model, "predict", None))
+    absent = rows["y"] is None or rows["sensitive_features"] is None
+    if absent or (by_class or numeric) != (X is not None):
         raise UsageError(
-            f"[no-predictions] {type(model).__name__} has neither predict_proba nor "
-            "predict; probabilities themselves are given without X"
+            "[needs-rows] a model is audited on a federation, or on rows: give X (for "
+            "its predict_proba or predict), y and sensitive_features; probabilities "
+            "themselves are given without X"
         )
-    if X is None or by_class:
-        given = model.predict_proba(X) if by_class else model
-        classes = getattr(model, "classes_", None) if by_class else None
-        values, names, notes = _by_class(given, rows["y"], classes)
-        federation = _with_inputs(values, names, rows, classification=True)
-        return Audited.by_probabilities(federation, notes), federation
-    if as_column(rows["y"]).dtype.kind not in "iuf":
+    target = as_column(rows["y"])
+    if numeric and target.dtype.kind not in "iuf":
         raise DataError(
             f"[no-predictions] {type(model).__name__} has no predict_proba, and y has "
             "classes: a loss needs probabilities"
         )
-    values, names = np.asarray(model.predict(X), dtype=np.float64), ["prediction"]
-    values = values.reshape(len(values), -1)
-    federation = _with_inputs(values, names, rows, classification=False)
-    same = LeastSquares(0.0, inputs=Inputs(np.zeros(1), np.ones(1)), n_outputs=1)
-    return Audited(same, np.array([1.0, 0.0])), federation
-
-
-def _with_inputs(
-    values: FloatArray, names: list[str], rows: dict[str, Any], *, classification: bool
-) -> Federation:
-    """Return rows in one split; that two have the same output says nothing."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return Federation.from_arrays(
-            values,
-            **rows,
-            features=names,
-            classification=classification,
-            test_fraction=0.0,
-        )
-
-
-def _by_class(
-    given: object, y: object, classes: object
-) -> tuple[FloatArray, list[str], tuple[str, ...]]:
-    """Return probabilities in the order of labels, of two classes the second's.
-
-    Also names of these columns, and notes.
-    """
-    values = np.asarray(given, dtype=np.float64)
-    labels, codes = encode_values(as_column(y), "label")
-    if values.ndim not in (1, 2) or len(values) != len(codes):
+    labels = () if numeric else encode_values(target, "label")[0]
+    classes = getattr(model, "classes_", None) if by_class else None
+    names, order = ((), None) if classes is None else encode_values(classes, "classes_")
+    if classes is not None and names != labels:
         raise DataError(
-            f"[wrong-shape] {values.shape} probabilities for {len(codes):,} rows of y"
+            f"[other-labels] the model has the classes {list(names)}, y has "
+            f"{list(labels)}: leave out rows of other classes, or audit rows that "
+            "have them all"
         )
-    values = values.reshape(len(values), -1)
+    numbered = Federation.from_arrays(
+        np.arange(len(target))[:, None],
+        **rows,
+        features=["prediction"],
+        classification=not numeric,
+        test_fraction=0.0,
+    )
+    predict = model.predict_proba if by_class else model.predict if numeric else None
+    values = np.asarray(model if predict is None else predict(X), dtype=np.float64)
+    if numeric:
+        here = numbered.with_inputs(values.reshape(len(target), -1), ["prediction"])
+        same = LeastSquares(0.0, inputs=Inputs.identity(1), n_outputs=1)
+        return Audited(Predictor(here.encoding, same, np.array([1.0, 0.0]))), here
+    if order is not None:
+        return with_probabilities(numbered, values[:, np.argsort(order)], len(target))
     note = f"the probabilities are taken in the order {', '.join(labels)}"
-    if values.shape[1] == 1 and len(labels) == 2:
-        note = f"the probabilities are taken as those of '{labels[1]}'"
-    if classes is not None:
-        names, order = encode_values(as_column(classes), "classes_")
-        if names != labels:
-            raise DataError(
-                f"[other-labels] the model has the classes {list(names)}, y has "
-                f"{list(labels)}: leave out rows of other classes, or audit rows that "
-                "have them all"
-            )
-        values = values[:, np.argsort(order)]
-    if values.shape[1] not in (len(labels), 1 if len(labels) == 2 else 0):
-        raise DataError(
-            f"[wrong-shape] {values.shape[1]} columns of probabilities for "
-            f"{len(labels)} classes"
-        )
-    _check_probabilities(values, labels)
-    notes = () if classes is not None else (note,)
-    return values[:, -1:] if len(labels) == 2 else values, _inputs(labels), notes
-
-
-def _inputs(labels: Sequence[str]) -> list[str]:
-    """Name the inputs that probabilities become."""
-    return [INPUT] if len(labels) == 2 else [f"{INPUT}: {label}" for label in labels]
-
-
-def _check_probabilities(values: FloatArray, names: Sequence[str]) -> None:
-    """Refuse numbers that are no probabilities, of one class or of all."""
-    with Problems("predictions", DataError) as problems:
-        for name, column in zip(names[-values.shape[1] :], values.T, strict=True):
-            if bad := int((~((column >= 0) & (column <= 1))).sum()):
-                problems.add(
-                    f"[bad-probabilities] column '{name}': {bad:,} values are not in "
-                    "[0, 1]"
-                )
-        off = int((np.abs(values.sum(axis=1) - 1.0) > 1e-3).sum())
-        if values.shape[1] > 1 and off and not problems.found:
-            problems.add(
-                f"[bad-probabilities] {off:,} rows whose probabilities do not add up "
-                "to 1"
-            )
-
-
-# A table of probabilities
+    if values.shape[1:] in ((), (1,)):
+        note = f"the probabilities are taken as those of '{labels[-1]}'"
+    return with_probabilities(numbered, values, len(target), note)
 
 
 def with_probabilities(
-    table: str | os.PathLike[str],
-    predictions: str | os.PathLike[str],
-    options: Mapping[str, Any],
-    *,
-    id: str | None = None,
-    column: str | None = None,
-) -> Federation:
-    """Build the federation of a table, with predicted probabilities as its inputs.
+    numbered: Federation, values: FloatArray, rows: int, *notes: str
+) -> tuple[Audited, Federation]:
+    """Return rows with probabilities as inputs, and the model of these.
+
+    `values` are in the order of labels, or of two classes the second one's.
+    """
+    labels, shapes = numbered.schema.labels, [(rows,), (rows, 1)]
+    if values.shape not in [(rows, len(labels)), *(shapes if len(labels) == 2 else ())]:
+        raise DataError(
+            f"[wrong-shape] probabilities of shape {values.shape} for {rows:,} rows "
+            f"and {len(labels)} classes"
+        )
+    values = values.reshape(rows, -1)
+    bad = int((~((values >= 0) & (values <= 1))).any(axis=1).sum())
+    off = int((np.abs(values.sum(axis=1) - 1.0) > 1e-3).sum())
+    if bad or (values.shape[1] > 1 and off):
+        why = f"{bad or off:,} rows have values that are not in [0, 1]"
+        why = why if bad else f"{off:,} rows do not add up to 1"
+        raise DataError(f"[bad-probabilities] predictions: {why}")
+    names, many = [f"{INPUT}: {name}" for name in labels], values.shape[1]
+    if len(labels) == 2:
+        values, names, many = values[:, -1:], [INPUT], 1
+    here = numbered.with_inputs(values, names)
+    model = Probabilities(Inputs.identity(many))
+    return Audited(Predictor(here.encoding, model, np.zeros(0)), notes=notes), here
+
+
+def join_probabilities(
+    table: str | os.PathLike[str], predicted: Any, options: Mapping[str, Any]
+) -> tuple[Audited, Federation]:
+    """Return the rows of a table with predicted probabilities as inputs.
 
     Parameters
     ----------
     table
         The rows: a CSV or Parquet file.
-    predictions
-        A table with one row per row of `table`, in the same order or joined by `id`:
-        the probability of the positive class, or one column per class named after it.
+    predicted
+        A frame with a row per row of `table`, joined by the id if it has one, or else
+        in the same order: a column ``probability`` of the second of two classes, or one
+        per class, called by its name or as `pffl predict` does.
     options
         What `Federation.from_table` takes besides the table.
-    id
-        Column of both tables that says who a row is about.
-    column
-        Column of `predictions` with the probability.
     """
     import pandas as pd
 
-    frame, predicted = read_table(table)[0], read_table(predictions)[0]
-    with warnings.catch_warnings():  # the inputs of the table are not used
+    frame = read_table(table)[0]
+    predicted = _in_order(frame, predicted, options.get("id"))
+    given = {**options, "drop": (), "inputs": (), "columns": {}, "missing": "refuse"}
+    roles = TableOptions(**given).mentioned
+    given["drop"] = [str(name) for name in frame if name not in roles]
+    known = {k: v for k, v in options.get("columns", {}).items() if k in roles}
+    given["columns"] = {**known, INPUT: {"kind": "number"}}
+    with warnings.catch_warnings():  # numbers of rows say nothing
         warnings.simplefilter("ignore")
-        whole = Federation.from_table(frame, **{**options, "missing": "indicator"})
-    labels = whole.schema.labels
+        joined = frame.assign(**{INPUT: np.arange(len(frame))})
+        numbered = Federation.from_table(joined, **given)
+    labels, there = numbered.schema.labels, list(map(str, predicted))
     if not labels:
         raise DataError(
             "[numeric-target] probabilities need classes, and the label is a number"
         )
-    predicted = _in_order(frame, predicted, id)
-    chosen = _columns(list(map(str, predicted)), labels, column)
-    numbers = [pd.to_numeric(predicted[name], errors="coerce") for name in chosen]
-    values = np.column_stack(numbers).astype(np.float64)
-    _check_probabilities(values, chosen)
-    names = _inputs(labels)
-    values = values[:, -len(names) :]
-    inputs = ("columns", "drop", "inputs", "missing")
-    others = {key: value for key, value in options.items() if key not in inputs}
-    roles = {v for v in others.values() if isinstance(v, str)} | {*others["group"]}
-    others["drop"] = [str(name) for name in frame if name not in roles]
-    joined = frame.assign(**dict(zip(names, values.T, strict=True)))
-    with warnings.catch_warnings():  # that rows have the same output says nothing
-        warnings.simplefilter("ignore")
-        made = Federation.from_table(joined, **others)
-    # That predictions tell of the label is what they are for.
-    notes = [n for n in made.notes if not n.startswith(f"column '{INPUT}")]
-    if len(chosen) == 1:
-        notes.append(
-            f"predictions: column '{chosen[0]}' is taken as the probability of "
-            f"'{labels[1]}'"
+    written = [f"{PROBABILITY}_{label}" for label in labels]
+    for names in ([PROBABILITY], list(labels), written):
+        if {*names} <= {*there}:
+            break
+    else:
+        raise DataError(
+            f"[missing-column] the predictions have the columns {there}; needed: "
+            f"'{PROBABILITY}' for two classes, or one for each of {list(labels)}"
         )
-    return replace(made, notes=tuple(notes), name=Path(table).stem)
+    notes = [n for n in numbered.notes if not n.startswith(f"column '{INPUT}")]
+    if len(names) == 1:
+        notes.append(
+            f"predictions: column '{names[0]}' is taken as the probability of "
+            f"'{labels[-1]}'"
+        )
+    numbered = replace(numbered, notes=tuple(notes), name=Path(table).stem)
+    values = predicted[names].apply(pd.to_numeric, errors="coerce").to_numpy(float)
+    return with_probabilities(numbered, values, len(frame))
 
 
 def _in_order(frame: Any, predicted: Any, id: str | None) -> Any:
     """Return the predictions in the order of the rows."""
-    if id is not None:
-        for what, one in (("the data", frame), ("the predictions", predicted)):
-            require([id], list(one.columns), what)
+    if id in predicted:
+        require([str(id)], list(frame.columns), "the data")
         if twice := int(predicted[id].duplicated().sum()):
             raise DataError(
                 f"[repeated-id] '{id}' is not unique in the predictions: {twice} repeat"
@@ -621,8 +519,8 @@ def _in_order(frame: Any, predicted: Any, id: str | None) -> Any:
     if len(predicted) != len(frame):
         raise DataError(
             f"[wrong-length] {len(predicted):,} predictions for {len(frame):,} rows: "
-            "give one per row in the same order, or name the column that joins them "
-            "(--id)"
+            "give one per row in the same order, or a column of both tables that joins "
+            "them (--id)"
         )
     for name in predicted.columns.intersection(frame.columns):
         differ = frame[name].astype(str) != predicted[name].astype(str)
@@ -635,24 +533,10 @@ def _in_order(frame: Any, predicted: Any, id: str | None) -> Any:
     return predicted
 
 
-def _columns(there: list[str], labels: Sequence[str], column: str | None) -> list[str]:
-    """Return the columns with the probabilities, in the order of the classes."""
-    written = [f"{PROBABILITY}_{label}" for label in labels]  # by pffl predict
-    by_class = list(labels), written, written[-1:]
-    known = ([column or PROBABILITY], *(by_class if column is None else ()))
-    for names in known:
-        if {*names} <= {*there} and len(names) in (len(labels), 3 - len(labels)):
-            return names
-    raise DataError(
-        f"[missing-column] the predictions have the columns {there}; needed: "
-        f"'{column or PROBABILITY}' for two classes, or one for each of {list(labels)}"
-    )
+# Files
 
 
-# A table of coefficients
-
-
-def read_coefficients(path: str | os.PathLike[str], schema: Schema) -> Audited:
+def read_coefficients(frame: Any, rows: Federation, name: str = "table") -> Audited:
     """Read a linear model for these data: a row per input, by its name.
 
     The first column has names; the others are coefficients of raw inputs, and in a row
@@ -661,11 +545,11 @@ def read_coefficients(path: str | os.PathLike[str], schema: Schema) -> Audited:
     """
     import pandas as pd
 
-    frame, labels = read_table(path)[0], schema.labels
+    schema, labels = rows.schema, rows.schema.labels
     names = [str(name).strip() for name in frame.iloc[:, 0]]
     table = frame.iloc[:, 1:].apply(pd.to_numeric, errors="coerce").set_axis(names)
     wanted = ["coef"] if len(labels) < 3 else list(labels)
-    with Problems(f"'{path}'", DataError) as problems:
+    with Problems(f"'{name}'", DataError) as problems:
         if unknown := sorted({*names} - {*schema.features, "(intercept)"}):
             problems.add(
                 f"[other-inputs] the data do not have the inputs {unknown}: they have "
@@ -679,22 +563,22 @@ def read_coefficients(path: str | os.PathLike[str], schema: Schema) -> Audited:
             problems.add(
                 f"[other-labels] the columns must be {wanted}; they are {list(table)}"
             )
-    rows = [*schema.features, "(intercept)"]
-    w = table[wanted].reindex(rows, fill_value=0.0).to_numpy().T
+    inputs = [*schema.features, "(intercept)"]
+    w = table[wanted].reindex(inputs, fill_value=0.0).to_numpy().T
     kind = {0: LeastSquares, 2: LogisticRegression}.get(len(labels), SoftmaxRegression)
     model = kind(0.0, inputs=Inputs.identity(schema.n_features), n_outputs=len(w))
     notes = [f"the coefficients are those of '{labels[1]}'"] if len(labels) == 2 else []
     if unused := [name for name in schema.features if name not in names]:
         notes.append(f"inputs that the model does not use: {', '.join(unused)}")
-    return Audited(model, w.reshape(-1), notes=tuple(notes))
+    return Audited(Predictor(rows.encoding, model, w.reshape(-1)), notes=tuple(notes))
 
 
-# Files
+def is_ours(path: Path) -> bool:
+    """Whether a path is that of a run directory or of a predictor's file."""
+    return path.is_dir() or path.suffix == ".safetensors"
 
 
-def open_model(
-    path: Path, source: DataSource, id: str | None = None, column: str | None = None
-) -> tuple[Audited, Federation]:
+def open_model(path: Path, source: config.DataSource) -> tuple[Audited, Federation]:
     """Read a model from elsewhere, and open the data that it is to be measured on.
 
     Parameters
@@ -704,125 +588,100 @@ def open_model(
         probabilities.
     source
         The data.
-    id, column
-        Of predictions: the column that joins them to rows, and the one to use.
     """
     if not path.exists():
         raise ArtefactError(f"[file-missing] '{path}' does not exist")
-    if path.is_dir() or path.suffix == ".safetensors":
-        predictor = read_model(path / MODEL if path.is_dir() else path)
-        ours, table = ("path", APART), source.values.get("path")
-        if not isinstance(table, str):
-            federation = source.open()
-        else:  # a table is read as the one that the model was trained on
-            given: Any = {k: v for k, v in source.values.items() if k not in ours}
-            federation = Federation.alike(
-                table,
-                predictor.preparation,
-                TableOptions(**given),
-                name=source.name,
-            )
-            federation = set_apart(federation, source.values)
-        return _ours(path, predictor, federation.schema), federation
-    told, first = (f"the model audited: '{path.name}'",), read_table(path)[0].columns
-    if str(first[0]).lower() in ("feature", "features", "name"):
+    apart = ("path", config.APART)
+    given: Any = {k: v for k, v in source.values.items() if k not in apart}
+    table: Any = source.values.get("path")
+    if is_ours(path):
+        audited = _saved(path)
+        if table is None:
+            return audited, source.open()
+        federation = Federation.alike(  # as the one that the model was trained on
+            table,
+            audited.predictor.preparation,
+            TableOptions(**given),
+            name=source.name,
+        )
+        return audited, config.set_apart(federation, source.values)
+    told, frame = (f"the model audited: '{path.name}'",), read_table(path)[0]
+    if str(frame.columns[0]).lower() in ("feature", "features", "name"):
         federation = source.open()
-        audited = read_coefficients(path, federation.schema)
+        audited = read_coefficients(frame, federation, str(path))
         return replace(audited, notes=told + audited.notes), federation
-    options: dict[str, Any] = dict(source.values)
-    table = options.pop("path", None)
-    if not isinstance(table, str):
+    if table is None:
         raise UsageError(
             "[needs-rows] predicted probabilities are joined to the rows of a table: "
             "give the data as a CSV or Parquet file"
         )
-    known = options.get("id") if id is None else id
-    joined = known if known in first else id
-    options.pop(APART, None)
-    federation = with_probabilities(table, path, options, id=joined, column=column)
-    federation = set_apart(federation, source.values)
-    return Audited.by_probabilities(federation, told), federation
+    audited, federation = join_probabilities(table, frame, given)
+    federation = config.set_apart(federation, source.values)
+    return replace(audited, notes=told), federation
 
 
-def _in_numbers(constraint: Any, folder: Path, predictor: Predictor) -> Any:
-    """Return a run's constraint with the bounds that its run chose for "auto"."""
-    if AUTO not in str(constraint):
-        return constraint
-    if isinstance(constraint, Mapping):
-        found = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
-        return {**constraint, "bound": dict(found)}
-    run: Any = read_evidence(folder).training
-    bounds = [settled(part.get("bound"), run.choice.bound) for part in constraint]
-    return [{**p, "bound": bound} for p, bound in zip(constraint, bounds, strict=True)]
+def _saved(path: Path) -> Audited:
+    """Read a model of ours; of a run also what it measured."""
+    folder = runs.run_of(path)
+    predictor = read_model(path if folder is None else folder / runs.MODEL)
+    if folder is None or not (folder / runs.RESULT).is_file():
+        return Audited(predictor, ours=True)
+    record = runs.read_run(folder)
+    notes = tuple(f"not verified: {text}." for text in record.mismatches)
+    looks, known = Looks(own=record.looks.own), (folder / runs.CERTIFICATE).is_file()
+    evidence = record.evidence if known else None
+    return Audited(predictor, True, notes, looks, evidence)
 
 
-def as_trained(model: Path, sections: Mapping[str, Any]) -> dict[str, Any]:
+def as_trained(path: Path, sections: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in what a model of ours knows of a table: label, groups, silos, bounds.
 
     Parameters
     ----------
-    model
+    path
         A run directory or a file of a predictor; of other models nothing is known.
     sections
         A run file, of which some is not said.
     """
-    out = {**sections}
-    given: Any = out.get("data", {})
-    if not (model.is_dir() or model.suffix == ".safetensors"):
+    out, given = {**sections}, dict(sections.get("data", {}))
+    if not is_ours(path):
         return out
-    folder = model if model.is_dir() else model.parent
-    whole = (model.is_dir() or model.name == MODEL) and (folder / SPEC).is_file()
-    run = read_toml(folder / SPEC) if whole else {}
-    first: dict[str, Any] = dict(run.get("data", {}))
-    predictor = read_model(folder / MODEL if model.is_dir() else model)
-    if "path" in given:
-        if first.pop("path", None) is None:
-            known = predictor.preparation
-            groups = [attribute.name for attribute in known.schema.attributes]
-            first = {"label": known.label, "group": groups}
-            first |= {} if known.schema.labels else {"classification": False}
-        first.pop("name", None)
-        out["data"] = {**first, **given}
-    elif first.get("name", "") == given.get("name"):
-        out["data"] = {**first, **given}
-    if not out.get("constraint") and "constraint" in run:
-        out["constraint"] = _in_numbers(run["constraint"], folder, predictor)
+    folder = runs.run_of(path)
+    spec = None if folder is None else folder / config.SPEC
+    run = read_toml(spec) if spec is not None and spec.is_file() else {}
+    known = dict(run.get("data", {}))
+    if "path" in given and "path" not in known:
+        own = read_model(path if folder is None else folder / runs.MODEL).preparation
+        groups = [attribute.name for attribute in own.attributes]
+        known = {"label": own.label, "group": groups}
+        known |= {} if own.labels else {"classification": False}
+    elif "path" not in given and known.get("name", "") != given.get("name"):
+        known = {}
+    plain = {k: v for k, v in known.items() if k not in ("path", "name")}
+    out["data"] = {**plain, **given}
+    if out.get("constraint") or folder is None or "constraint" not in run:
+        return out
+    out["constraint"] = asked = run["constraint"]
+    if AUTO in str(asked):  # with the number that the run chose
+        training: Any = runs.read_evidence(folder).training
+        parts = [asked] if isinstance(asked, Mapping) else asked
+        bounds = [settled(part.get("bound"), training.choice.bound) for part in parts]
+        parts = [{**p, "bound": b} for p, b in zip(parts, bounds, strict=True)]
+        out["constraint"] = parts[0] if isinstance(asked, Mapping) else parts
     return out
 
 
-def _ours(path: Path, predictor: Predictor, schema: Schema) -> Audited:
-    """Return a model that was saved here; of a run also what it was trained on."""
-    directory = path if path.is_dir() else path.parent
-    if predictor.schema.features != schema.features:
-        raise DataError("[other-inputs] the model and the data have different inputs")
-    if predictor.schema.labels != schema.labels:
-        raise DataError("[other-labels] the model and the data have different labels")
-    audited = Audited.of(predictor)
-    if not (directory / RESULT).is_file():
-        return audited
-    record = read_run(directory)
-    facts: Any = record.result.get("data", {})
-    notes = tuple(f"not verified: {text}." for text in record.mismatches)
-    return replace(
-        audited,
-        trained_on=facts.get("fingerprint"),
-        notes=notes,
-        looks=Looks(own=record.looks.own),
-        evidence=record.evidence if (directory / CERTIFICATE).is_file() else None,
-    )
-
-
-def save_audit(found: Audit, spec: RunSpec, place: RunDirectory) -> None:
+def save_audit(found: Audit, spec: config.RunSpec, place: runs.RunDirectory) -> None:
     """Write what was found, and the run file that opens the same data again."""
     from pffl._report.page import write_report
 
     promised = spec.constraint if found.evidence.promise else None
     sections = {
         **spec.data.sections(place.directory),
-        "constraint": constraint_sections(promised),
+        "constraint": config.constraint_sections(promised),
         "run": {"engine": spec.settings.engine, **asdict(spec.options)},
-        "about": about_section(spec.about),
+        "about": config.about_section(spec.about),
     }
     found = replace(found, evidence=replace(found.evidence, about=spec.about))
-    place.save(found, dumps(sections))
+    place.save(found, config.dumps(sections))
     write_report(place, found.conclusions)

@@ -33,8 +33,6 @@ def verify(
     rows: Federation | str | Path | None = None,
     *,
     model: Path | None = None,
-    id: str | None = None,
-    column: str | None = None,
 ) -> list[Check]:
     """Check a run, an audit, or a page; return every comparison.
 
@@ -46,8 +44,8 @@ def verify(
         A federation; rows that ``pffl verify --export`` wrote; or data as a run file
         names them. Without rows conclusions are checked against the recorded sums
         alone.
-    model, id, column
-        Of an audit of predictions: the file that has them, and how it joins to rows.
+    model
+        Of an audit of predictions: the file that has them.
 
     Returns
     -------
@@ -76,7 +74,7 @@ def verify(
     audited = None
     if not prepared or model is not None:
         data = None if prepared else str(rows)
-        opened, audited = open_rows(place, data, model=model, id=id, column=column)
+        opened, audited = open_rows(place, data, model)
         rows = rows if prepared else opened
     return check_run(place, rows, audited)
 
@@ -165,16 +163,11 @@ def check_rendered(folder: Path, c: Conclusions) -> Iterator[Check]:
 
 
 def open_rows(
-    run: Path,
-    data: str | None = None,
-    *,
-    model: Path | None = None,
-    id: str | None = None,
-    column: str | None = None,
+    run: Path, data: str | None = None, model: Path | None = None
 ) -> tuple[Federation, str]:
     """Open the rows of a run, or other data; also return the model's fingerprint.
 
-    `model`, `id` and `column` as for `verify`. Default: the model of the folder.
+    `model` as for `verify`. Default: the model of the folder.
     """
     folder = run if run.is_dir() else run.parent
     try:
@@ -188,8 +181,9 @@ def open_rows(
             "gives them"
         )
     source = of_run(folder, data).data
-    audited, federation = open_model(model or folder / MODEL, source, id, column)
-    return federation, audited.model.fingerprint(audited.w)
+    audited, federation = open_model(model or folder / MODEL, source)
+    predictor = audited.predictor
+    return federation, predictor.model.fingerprint(predictor.w)
 
 
 def is_prepared(path: Path) -> bool:

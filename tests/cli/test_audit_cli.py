@@ -95,7 +95,7 @@ def test_probabilities_are_joined_by_an_id(people, command):
     same = command("audit", "m.csv", *table, "--json", "--out", "apart/b").json
     for a, b in zip(plain["statements"], same["statements"], strict=True):
         assert a["value"] == b["value"] or a["value"] == pytest.approx(b["value"])
-    assert command("verify", "a", "--model", "p.csv", "--id", "pid").code == 0
+    assert command("verify", "a", "--model", "p.csv").code == 0
     assert command("audit", "p.csv", *ROWS).code == 2  # which needs no table
     # Of coefficients: they are beside their certificate, and read as verified.
     assert read_run("apart/b").verified

@@ -22,7 +22,6 @@ AUDITS = "audits"  # where they are written
 WHOLE = {"test_fraction": 0.0, "validation_fraction": 0.0}
 
 SAVED = argument("MODEL", "A run directory or a model file.")
-PROBABILITY = option("Column of the predictions.", "COLUMN")
 TABLE = (
     "A table with the columns that the model was trained on (CSV, Parquet, …); label "
     "and groups may be there or not."
@@ -81,7 +80,6 @@ def audit(
         "Exit code 4 unless certified (0.95).", "[CONFIDENCE]"
     ),
     split: list[str] | None = option("Rows to use; repeatable. Default: all.", "S"),
-    probability: str | None = PROBABILITY,
     clip: float | None = option("Keep its outputs within P and 1 − P.", "P"),
     p_min: float | None = option("Declare that none is below P.", "P"),
     threshold: float | None = option("Probability above which to select.", "NUMBER"),
@@ -97,7 +95,7 @@ def audit(
     Example: pffl audit probabilities.csv people.csv --label y --group sex
     """
     from pffl import runs
-    from pffl._audit import as_trained, open_model, save_audit
+    from pffl._audit import as_trained, is_ours, open_model, save_audit
     from pffl._audit import audit as audit_model
     from pffl.cli.run import print_result
     from pffl.engines import ENGINES
@@ -107,7 +105,7 @@ def audit(
         draft = draft.certified(certify)
     sections = as_trained(model, draft.sections)
     data, typed = sections.get("data", {}), draft.sections.get("data", {})
-    ours = model.is_dir() or model.suffix == ".safetensors"
+    ours = is_ours(model)
     # All rows are judged the same way, but those that a model of ours was trained on.
     whole = "path" in data and not (split or "test_fraction" in typed)
     if whole and not ours:
@@ -116,12 +114,11 @@ def audit(
     if draft.sections.get("constraint"):  # one without a bound only names cells
         draft, bounded = draft.with_a_bound()
     spec = draft.check()
-    id = spec.data.values.get("id")
-    joined = id if isinstance(id, str) else None
     place = runs.lock_next(AUDITS, spec.data.name) if out is None else runs.lock(out)
     with place as held:
-        audited, rows = open_model(model, spec.data, id=joined, column=probability)
-        if whole and rows.fingerprint != audited.trained_on and len(rows.splits) > 1:
+        audited, rows = open_model(model, spec.data)
+        others = rows.fingerprint != audited.predictor.fingerprint
+        if whole and others and len(rows.splits) > 1:
             values = {**spec.data.values, **WHOLE}
             spec = replace(spec, data=replace(spec.data, values=values))
             audited, rows = open_model(model, spec.data)
@@ -152,11 +149,7 @@ def verify(
         "Write the rows, prepared, to a .csv or .npz and stop."
     ),
     script: Path | None = option("Write the verifier, one file that needs no pffl."),
-    model: Path | None = option(
-        "Of an audit: the predictions, to be joined to the rows."
-    ),
-    id: str | None = option("Joins predictions to rows.", "COLUMN"),
-    probability: str | None = PROBABILITY,
+    model: Path | None = option("Of an audit: the predictions, one per row."),
     arithmetic: bool = flag("Check by recorded sums; open no data.", "--arithmetic"),
     json: bool = options.JSON,
 ) -> None:
@@ -180,12 +173,11 @@ def verify(
         return
     if path is None:
         raise UsageError("[nothing-to-verify] say which run: pffl verify RUN [ROWS]")
-    joined: Any = {"model": model, "id": id, "column": probability}
     if export:
-        open_rows(path, data, **joined)[0].export(export)
+        open_rows(path, data, model)[0].export(export)
         terminal.show(f"Rows written to {export}")
         return
-    if arithmetic and (data or any(joined.values())):
+    if arithmetic and (data or model):
         raise UsageError(
             "[options-conflict] --arithmetic opens no data: leave out ROWS and --model"
         )
@@ -193,7 +185,7 @@ def verify(
     audited = None
     if rows is None and not arithmetic and (data or path.suffix != ".html"):
         try:
-            rows, audited = open_rows(path, data, **joined)
+            rows, audited = open_rows(path, data, model)
         except PFFLError as error:
             if data is not None:
                 raise

@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from pffl.data import checks, infer, partition
 from pffl.data import table as tables
 from pffl.data.checks import listing, warn
-from pffl.data.columns import TableEncoder, as_column, classes_of, encode_values
+from pffl.data.columns import (
+    Column,
+    TableEncoder,
+    as_column,
+    classes_of,
+    encode_values,
+)
 from pffl.data.partition import CALIBRATION, People
 from pffl.data.read import Table
 from pffl.data.rows import Matrix, Rows, Silo, as_csr, as_inputs, contents, is_sparse
@@ -440,6 +446,27 @@ class Federation:
             test_fraction=test_fraction,
             **known,
         )
+
+    def with_inputs(self, values: FloatArray, names: Sequence[str]) -> Federation:
+        """Return rows whose only input is a number with that row of `values` instead.
+
+        Parameters
+        ----------
+        values
+            Inputs, shape (n, names).
+        names
+            What to call them.
+        """
+        columns = tuple(Column(name, "number") for name in names)
+        encoding, silos = replace(self.encoding, columns=columns), []
+        for silo in self.silos:
+            splits = {
+                split: replace(r, X=values[np.asarray(r.X)[:, 0].astype(np.int64)])
+                for split, r in silo.splits.items()
+            }
+            silos.append(replace(silo, splits=splits))
+        schema = encoding.schema
+        return replace(self, schema=schema, silos=tuple(silos), encoding=encoding)
 
     def keyed(self) -> Federation:
         """Return the rows as a private run takes them: dealt by a keyed hash.
