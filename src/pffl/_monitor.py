@@ -23,7 +23,7 @@ import numpy as np
 from pffl import files, records
 from pffl._solve import open_engine
 from pffl.bounds import alarm
-from pffl.bounds.checks import positive, probability
+from pffl.bounds.checks import probability
 from pffl.bounds.mean import Bets
 from pffl.constraints import AUTO, EVERY_SILO, Bound, BoundedGroupLoss, Cells
 from pffl.data.federation import Federation
@@ -47,7 +47,7 @@ from pffl.typing import FloatArray
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT, VERSION = "pffl.monitor", 4
+FORMAT, VERSION = "pffl.monitor", 5
 STATE = "monitor.json"  # in a run directory
 HEAD_ROWS = 20  # by which a batch is known that begins as another one did
 MAX_LOG_E = 700.0  # of a logarithm whose number can be written
@@ -59,10 +59,6 @@ ASSUMPTIONS = (
     "Who has a label by now does not depend on how wrong the model is about them.",
     "No row was trained on, and which batches were given was not chosen by their "
     "losses.",
-)
-WEIGHTED = (
-    "[needs-weight-bound] rows have weights here: begin a monitor with "
-    "`weight_bound=NUMBER`, which no weight is above"
 )
 
 
@@ -83,8 +79,6 @@ class Settings(records.Record):
         1 − δ.
     bets, bet_weights
         γ and π of each group.
-    weight_bound
-        s_max, the upper bound on weights; None where rows have none.
     """
 
     model: str
@@ -94,7 +88,6 @@ class Settings(records.Record):
     confidence: float
     bets: list[list[float]]
     bet_weights: list[list[float]]
-    weight_bound: float | None = None
 
     def __post_init__(self) -> None:
         probability("confidence", self.confidence)
@@ -109,14 +102,6 @@ class Settings(records.Record):
         """The e-value that is an alarm."""
         return alarm.threshold(len(self.bounds), self.confidence)
 
-    @property
-    def assumptions(self) -> list[str]:
-        """What an alarm stands on, in words."""
-        if self.weight_bound is None:
-            return list(ASSUMPTIONS)
-        heaviest = words(self.weight_bound)
-        return [*ASSUMPTIONS, f"Means are weighted, and no weight is above {heaviest}."]
-
 
 @dataclass(frozen=True)
 class Batch(records.Record):
@@ -130,14 +115,11 @@ class Batch(records.Record):
         How many rows there are, a hash of all of them, and one of the first ones in
         order; None where that is not known.
     count, loss
-        How many people each group has in it, and the sum of their mean losses; times
-        their weights, where rows have weights.
+        How many people each group has in it, and the sum of their mean losses.
     above
         Σ log(1 + γ(loss/bound − 1)) over them, per group and bet; see `bounds.alarm`.
     impossible
         Rows of each group whose label had a probability of 0.
-    weight
-        The sum of people's weights, where rows have weights.
     """
 
     name: str
@@ -148,11 +130,10 @@ class Batch(records.Record):
     loss: list[float]
     above: list[list[float]]
     impossible: list[int]
-    weight: list[float] | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Monitor:
+class Monitor(records.Record):
     """What was fixed, and what came of each batch; see `pffl.monitor`.
 
     Attributes
@@ -170,31 +151,35 @@ class Monitor:
     notes: tuple[str, ...] = ()
 
     @property
+    def plain(self) -> dict[str, Any]:
+        """What is kept in a file."""
+        own = {
+            "settings": asdict(self.settings),
+            "batches": [*map(asdict, self.batches)],
+        }
+        return {"format": FORMAT, "version": VERSION, **own}
+
+    @property
     def digest(self) -> str:
         """Hash of all that is kept: it tells whether a file was changed."""
-        return files.digest(files.key_of(_plain(self)))
+        return files.digest(files.key_of(self.plain))
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
         """A row per batch and group: how the group stands after the batch."""
-        s = self.settings
+        s, out = self.settings, []
         bets = Bets(np.array(s.bets), np.array(s.bet_weights))
-        wealth, total = (
-            alarm.Wealth.none(bets.gammas.shape),
-            np.zeros((4, len(s.names))),
-        )
-        crossed: dict[str, tuple[int, int]] = {}
-        out = []
+        wealth = alarm.Wealth.none(bets.gammas.shape)
+        total, crossed = np.zeros((3, len(s.names))), dict[str, tuple[int, int]]()
         for number, batch in enumerate(self.batches, start=1):
-            mass = batch.weight or batch.count
             gains = alarm.gains(bets, np.array(batch.above), batch.count)
             wealth = wealth.after(gains, batch.count)
-            sums = [batch.count, batch.loss, mass, batch.impossible]
+            sums = [batch.count, batch.loss, batch.impossible]
             total += np.array(sums).reshape(total.shape)
             log_e = np.minimum(wealth.log_values(bets), MAX_LOG_E)
-            log_e = np.where(total[3] > 0, MAX_LOG_E, log_e)
+            log_e = np.where(total[2] > 0, MAX_LOG_E, log_e)
             for z, (cell, bound) in enumerate(s.bounds.items()):
-                people, loss, weight, impossible = total[:, z]
+                (people, loss, impossible), own = total[:, z], batch.count[z]
                 if log_e[z] >= np.log(s.threshold):
                     crossed.setdefault(cell, (int(people), number))
                 row, at = crossed.get(cell, (None, None))
@@ -204,9 +189,9 @@ class Monitor:
                         "name": batch.name,
                         "cell": cell,
                         "rows": int(people),
-                        "mean_loss": float(loss / weight) if weight else None,
-                        "batch_rows": batch.count[z],
-                        "batch_mean_loss": batch.loss[z] / mass[z] if mass[z] else None,
+                        "mean_loss": float(loss / people) if people else None,
+                        "batch_rows": own,
+                        "batch_mean_loss": batch.loss[z] / own if own else None,
                         "bound": bound,
                         "e_value": math.exp(log_e[z]),
                         "threshold": s.threshold,
@@ -246,33 +231,22 @@ class Monitor:
     @property
     def message(self) -> str:
         """How it stands, in words."""
-        many, sure = len(self.batches), Decimal(repr(self.settings.confidence))
+        many = len(self.batches)
         after = f"after {many:,} batch{'' if many == 1 else 'es'}, {self.rows:,} rows"
         if not self.alarms:
             return (
                 f"No alarm {after}: they do not show that the mean loss of a group is "
                 "above its bound. They do not show that it is within it, either."
             )
-        crossed, infinite = [], ""
-        for row in self.table:
-            if row["crossed_at_row"] is not None:
-                crossed.append(
-                    f"{row['cell']}, crossed at row {row['crossed_at_row']:,} of the "
-                    f"group (batch {row['crossed_in_batch']})"
-                )
-            if row["impossible"]:
-                infinite += (
-                    f"{row['impossible']:,} rows of {row['cell']} had a probability of "
-                    "0 for what happened, which is an infinite loss. "
-                )
-        right, false = (f"{(100 * p).normalize():f} %" for p in (sure, 1 - sure))
-        return (
-            f"Alarm {after} for {few(crossed)}. {infinite}With confidence {right} the "
-            "expected mean loss of the group's people up to that row, of all of them "
-            "or of those from the beginning of some batch on, was above the bound: "
-            "while it stays within it, in every group, the probability that a monitor "
-            f"like this one ever raises an alarm is at most {false}."
+        told = [f"{cell}, at its row {row:,}" for cell, row in self.alarms.items()]
+        false = (100 - 100 * Decimal(repr(self.settings.confidence))).normalize()
+        text = (
+            f"Alarm {after} for {few(told)}: while all mean losses stay within their "
+            f"bounds, at most {false:f} % of monitors ever raise an alarm."
         )
+        if never := sum(row["impossible"] for row in self.table):
+            text += f" {never:,} rows had a probability of 0 for what happened."
+        return text
 
     def as_dict(self) -> dict[str, Any]:
         """Return it in plain form: what ``--json`` prints."""
@@ -281,12 +255,13 @@ class Monitor:
             "format": FORMAT,
             "version": VERSION,
             **{name: getattr(self, name) for name in here},
-            **{k: vars(s)[k] for k in ("model", "confidence", "weight_bound")},
+            "model": s.model,
+            "confidence": s.confidence,
             "threshold": s.threshold,
             "batches": len(self.batches),
             "cells": self.table,
             "unwatched": s.unwatched,
-            "assumes": s.assumptions,
+            "assumes": list(ASSUMPTIONS),
             "notes": list(self.notes),
         }
 
@@ -294,11 +269,8 @@ class Monitor:
     def shown(self) -> list[dict[str, str]]:
         """The table as it is read: e-values rounded down."""
 
-        def loss(number: float | None) -> str:
-            return "–" if number is None else decimals(number)
-
-        def count(rows: int | None) -> str:
-            return "no" if rows is None else f"{rows:,}"
+        def loss(mean: float | None) -> str:
+            return "–" if mean is None else decimals(mean)
 
         return [
             {
@@ -309,7 +281,7 @@ class Monitor:
                 "bound": decimals(row["bound"]),
                 "e-value": down(row["e_value"], digits=3),
                 "alarm at": words(row["threshold"]),
-                "crossed at row": count(row["crossed_at_row"]),
+                "crossed at row": f"{at:,}" if (at := row["crossed_at_row"]) else "no",
             }
             for row in self.table
         ]
@@ -326,15 +298,6 @@ class Monitor:
 # The file
 
 
-def _plain(monitor: Monitor) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "settings": asdict(monitor.settings),
-        "batches": [asdict(batch) for batch in monitor.batches],
-    }
-
-
 @contextmanager
 def held(path: Path) -> Iterator[Monitor | None]:
     """Hold the file of a monitor against other processes, and read it."""
@@ -345,7 +308,7 @@ def held(path: Path) -> Iterator[Monitor | None]:
 
 def write(path: Path, monitor: Monitor) -> None:
     """Write a monitor as one file, whole at any time."""
-    plain = {**_plain(monitor), "digest": monitor.digest}
+    plain = {**monitor.plain, "digest": monitor.digest}
     files.write(path, files.json_text(plain).encode())
 
 
@@ -360,11 +323,8 @@ def read(path: Path) -> Monitor:
             f"not {VERSION}: begin a new one (--state FILE)"
         )
     try:
-        settings = records.read(Settings, plain["settings"], source=f"'{path}'")
-        batches = [
-            records.read(Batch, batch, source=f"'{path}'") for batch in plain["batches"]
-        ]
-        found = Monitor(settings, tuple(batches))
+        own = {name: plain[name] for name in ("settings", "batches")}
+        found = records.read(Monitor, own, source=f"'{path}'")
         if found.digest != plain["digest"] or not found.history:
             raise ValueError("other content than was written")
     except (ArtefactError, ValueError, TypeError, LookupError) as error:
@@ -383,25 +343,23 @@ def settle(
     e: Evidence | None,
     bound: Bound = None,
     confidence: float | None = None,
-    weight_bound: float | None = None,
 ) -> Settings:
     """Fix everything, before the first row is seen."""
-    own = _cells(predictor, e)
-    cells = own if bound is None else _bounded(own, bound)
+    own = cells = _cells(predictor, e)
+    if bound is not None:
+        if AUTO in (bound.values() if isinstance(bound, Mapping) else [bound]):
+            raise UsageError("[needs-bound] a bound that is watched is a number")
+        BoundedGroupLoss(bound)  # which refuses what is no bound
+        cells = own.bounded(bound, "monitor")
     bounds = dict(zip(cells.names, cells.bounds.tolist(), strict=True))
     bounds = {name: number for name, number in bounds.items() if math.isfinite(number)}
     if not bounds:
         raise UsageError(
-            "[needs-bound] the model's run has no bound that could be crossed, or is "
-            "not known: `bound=NUMBER` says which mean loss is too much"
+            "[needs-bound] the model's run is not known, or bounds no mean loss of a "
+            "group in which people count equally: `bound=NUMBER` says what is too much"
         )
-    weighted = predictor.preparation.weight is not None
-    if weight_bound is None and (weighted or (e is not None and e.seen.weighted)):
-        weight_bound = None if e is None else e.terms.weight_bound
-        if weight_bound is None:
-            raise UsageError(WEIGHTED)
-    variance = None  # of rows with weights nothing is known
-    if e is not None and weight_bound is None:
+    variance = None
+    if e is not None and own.names == tuple(e.names) and not e.seen.weighted:
         variance = e.seen.variances[[own.names.index(name) for name in bounds]]
     bets = alarm.plan(list(bounds.values()), variance=variance)
     return Settings(
@@ -412,7 +370,6 @@ def settle(
         0.95 if confidence is None else confidence,
         bets.gammas.tolist(),
         bets.weights.tolist(),
-        weight_bound,
     )
 
 
@@ -427,44 +384,22 @@ def _loss_bound(predictor: Predictor) -> float:
     return np.inf if M is None else M
 
 
-def _cells(
-    predictor: Predictor, e: Evidence | None, silos: Sequence[str] | None = None
-) -> Cells:
-    """Return the groups of a run, or all; NaN is the bound of those that have none.
-
-    One of a silo that is not among `silos` has no rows.
-    """
+def _cells(predictor: Predictor, e: Evidence | None) -> Cells:
+    """Return the groups of a run, or all; NaN is the bound of those that have none."""
     schema = predictor.schema
-    if e is None:
+    if e is None or any(cell.silo for cell in e.cells):
         groups = BoundedGroupLoss(1.0).cells(schema, ())
         return groups.with_bounds(np.full(len(groups), np.nan))
-    if silos is None:
-        silos = sorted({cell.silo for cell in e.cells if cell.silo is not None})
-    there = [cell.silo is None or cell.silo in silos for cell in e.cells]
-    if not any(there):
-        raise DataError(
-            "[other-silos] the bounds are those of silos, and these rows are of "
-            f"others: {list(silos)[:5]}, not {[cell.silo for cell in e.cells][:5]}"
-        )
     labels: tuple[str | None, ...] = schema.labels or (None,)
     strata = [(group, label) for group in schema.groups for label in labels]
-    silo = [silos.index(c.silo) if c.silo in silos else EVERY_SILO for c in e.cells]
-    none = not e.promise or e.minimax or e.terms.on_rates  # losses are watched
+    # Watched are mean losses in which people count equally.
+    none = not e.promise or e.minimax or e.terms.on_rates or e.seen.weighted
     return Cells(
         tuple(cell.cell for cell in e.cells),
         np.array([np.nan if none else cell.bound for cell in e.cells]),
-        np.array([[s in c.of for s in strata] for c in e.cells])
-        & np.array(there)[:, None],
-        np.array(silo),
+        np.array([[stratum in cell.of for stratum in strata] for cell in e.cells]),
+        np.full(len(e.cells), EVERY_SILO),
     )
-
-
-def _bounded(cells: Cells, bound: Bound) -> Cells:
-    """Return groups with other bounds."""
-    if AUTO in (bound.values() if isinstance(bound, Mapping) else [bound]):
-        raise UsageError("[needs-bound] a bound that is watched is a number")
-    BoundedGroupLoss(bound)  # which refuses what is no bound
-    return cells.bounded(bound, "monitor")
 
 
 # A batch
@@ -478,11 +413,8 @@ def monitor(
     bound: Bound = None,
     confidence: float | None = None,
     splits: Sequence[str] | None = None,
-    silo: str | None = None,
     id: str | None = None,
-    weight: str | None = None,
     name: str | None = None,
-    weight_bound: float | None = None,
 ) -> Monitor:
     """Count a batch of new rows with labels, and say whether a group raises an alarm.
 
@@ -504,21 +436,17 @@ def monitor(
         is the first batch.
     bound
         Other bounds for the groups of the model's run: a number, or one for each
-        group by name (others are not watched). Of a model without its run, the bound
-        of every group.
+        group by name (others are not watched). Of a model without its run, or with
+        bounds on silos, the bound of every group.
     confidence
         1 − δ, 0.95 by default. Bounds and confidence are fixed with the first batch;
         another one later is refused.
     splits
         Of a federation: the splits whose rows are the batch. Default: all.
-    silo, id, weight
-        Of a table: the columns with the silo, the person and the weight of a row (by
-        default the model's own weights, where it was trained with some).
+    id
+        Of a table: the column that says who a row is about.
     name
         What to call the batch.
-    weight_bound
-        Upper bound on weights, where rows have some: fixed with the first batch.
-        Default: the run's. A batch with a heavier row is refused.
 
     Returns
     -------
@@ -528,7 +456,8 @@ def monitor(
     Raises
     ------
     DataError
-        Rows without labels, of groups that the model does not know, or trained on.
+        Rows without labels, with weights, of groups that the model does not know, or
+        trained on.
     UsageError
         Other bounds or another confidence than the monitor began with.
     ArtefactError
@@ -546,31 +475,21 @@ def monitor(
     """
     predictor, e = model_of(model)
     given = cast("Federation | Engine", rows)
-    columns = {"silo": silo, "id": id, "weight": weight}
     if is_table(rows):
-        given = _open_table(predictor, rows, name, columns)
-    elif any(columns.values()):
-        raise UsageError(
-            "[options-conflict] 'silo', 'id' and 'weight' are columns of tables"
-        )
+        given = _open_table(predictor, rows, name, id)
+    elif id is not None:
+        raise UsageError("[options-conflict] 'id' is a column of tables")
     if confidence is not None:
         probability("confidence", confidence)
-    if weight_bound is not None:
-        positive("weight_bound", weight_bound)
     engine = open_engine(given, "local")
     used = tuple(engine.splits if splits is None else splits)
     _check(predictor, engine, used)
 
     def count(before: Monitor | None) -> Monitor:
         if before is None:
-            before = Monitor(settle(predictor, e, bound, confidence, weight_bound))
-        given_now: dict[str, Any] = {
-            "confidence": confidence,
-            "weight_bound": weight_bound,
-        }
-        if bound is not None:
-            given_now["bounds"] = settle(predictor, e, bound).bounds
-        _require(before.settings, predictor, **given_now)
+            before = Monitor(settle(predictor, e, bound, confidence))
+        asked = None if bound is None else settle(predictor, e, bound).bounds
+        _require(before.settings, predictor, confidence=confidence, bounds=asked)
         batch = drive(engine, _ask(predictor, e, engine, used, before.settings))
         batch = _marked(batch, engine.federation, used, name or engine.name)
         notes = [*engine.notes, *(given.notes if is_table(rows) else ())]
@@ -616,24 +535,17 @@ def _require(settings: Settings, predictor: Predictor, **asked: Any) -> None:
 
 
 def _open_table(
-    predictor: Predictor, table: Any, name: str | None, columns: Mapping[str, Any]
+    predictor: Predictor, table: Any, name: str | None, id: str | None
 ) -> Federation:
     """Read a table as the model's own was, in one split."""
     encoding, frame = predictor.preparation, read_table(table)[0]
     if name is None:
         path = isinstance(table, str | os.PathLike)
         name = Path(table).name if path else "table"
-    weight = columns["weight"] or encoding.weight
-    wanted = [columns["silo"], columns["id"], weight]
-    require([column for column in wanted if column], list(frame.columns), name)
-    options = TableOptions(
-        label=encoding.label,
-        group=tuple(attribute.name for attribute in encoding.schema.attributes),
-        silo=columns["silo"],
-        id=columns["id"],
-        test_fraction=0.0,
-    )
-    encoding = replace(encoding, weight=weight)
+    require([] if id is None else [id], list(frame.columns), name)
+    groups = tuple(attribute.name for attribute in encoding.schema.attributes)
+    options = TableOptions(label=encoding.label, group=groups, id=id, test_fraction=0.0)
+    encoding = replace(encoding, weight=None)
     return Federation.alike(frame, encoding, options, name=name, learnt_from=False)
 
 
@@ -648,17 +560,6 @@ def _check(predictor: Predictor, engine: Engine, splits: Sequence[str]) -> None:
         raise UsageError(
             f"[unknown-split] no split '{absent[0]}': there are {list(engine.splits)}"
         )
-    here = engine.federation
-    own = here is not None and here.fingerprint == predictor.fingerprint
-    if own and "train" in splits:
-        raise _trained_on()
-
-
-def _trained_on() -> DataError:
-    return DataError(
-        "[training-rows] these are the data that the model was trained on: they say "
-        "nothing of people who came later"
-    )
 
 
 def _is_trained_on(e: Evidence | None, count: FloatArray, loss: FloatArray) -> bool:
@@ -691,15 +592,11 @@ def _ask(
     settings: Settings,
 ) -> Flow[Batch]:
     """Ask the silos for the sums of these rows."""
-    schema, pooled, s_max = engine.schema, engine.pooled, settings.weight_bound
+    schema, pooled = engine.schema, engine.pooled
     counted = yield from ask_all([Census(schema, split) for split in splits])
-    if s_max is None and any((one.counts != one.weights).any() for one in counted):
-        raise DataError(WEIGHTED)
-    if pooled and e is not None and any(cell.silo for cell in e.cells):
-        raise UsageError(
-            "[no-single-silo] under secure sums no bound of a single silo is watched"
-        )
-    cells = _cells(predictor, e, engine.silo_names).bounded(settings.bounds, "monitor")
+    if any((one.counts != one.weights).any() for one in counted):
+        raise DataError("[weights-refused] a monitor takes no weights: people count")
+    cells = _cells(predictor, e).bounded(settings.bounds, "monitor")
     access = Access(pooled=pooled)
     queries = [
         Evaluate(
@@ -708,7 +605,7 @@ def _ask(
             split,
             _loss_bound(predictor),
             bets=np.array(settings.bets),
-            weight_bound=s_max or 1.0,
+            weight_bound=1.0,
             levels=alarm.levels(cells.bounds)[:, None],
             rising=True,
         )
@@ -719,27 +616,25 @@ def _ask(
         np.sum([total.column(name) for total in totals], axis=0)
         for name in ("count", "bounded_loss")
     )
-    if _is_trained_on(e, count, loss):
-        raise _trained_on()
+    here = engine.federation
+    same = here is not None and here.fingerprint == predictor.fingerprint
+    if (same and "train" in splits) or _is_trained_on(e, count, loss):
+        raise DataError(
+            "[training-rows] these are the data that the model was trained on: they "
+            "say nothing of people who came later"
+        )
     rises = np.sum([total.rises for total in totals], axis=0)
     above = np.sum([total.logs[:, :, 0] for total in totals], axis=0)
-    people, heavy, never, t, tx = rises.T
-    if heavy.any():
-        z = int(heavy.argmax())
-        raise DataError(
-            f"[bad-weights] {heavy[z]:,.0f} rows of '{settings.names[z]}' weigh more "
-            f"than {s_max:g}: begin another monitor with a larger `weight_bound=NUMBER`"
-        )
+    people, _, never, _, loss_of_people = rises.T
     return Batch(
         "",
         int(count.sum()),
         files.digest_arrays(rises, above),
         None,
         people.astype(int).tolist(),
-        (tx * (s_max or 1.0)).tolist(),
+        loss_of_people.tolist(),
         above.tolist(),
         never.astype(int).tolist(),
-        None if s_max is None else (t * s_max).tolist(),
     )
 
 

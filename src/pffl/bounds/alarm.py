@@ -29,10 +29,6 @@ and E = Σ_j π_jV_j + 1/(b + 1). The same argument, start by start: with probab
 least 1 − 1/c, whenever E ≥ c, the mean of what was expected, of all people so far or of
 those from the beginning of some batch on, is above the bound. With Z cells c = Z/δ.
 
-Rows with weights s ≤ s_max count with the part t = s/s_max: a row's factor is
-1 + γt(ℓ/ζ − 1). The mean of what is expected of t(ℓ/ζ − 1) is at most 0 wherever the
-weighted mean is at most ζ, and all of the above holds of it.
-
 Only sums over rows are needed, and they add over silos, which may differ. All
 arithmetic is in logarithms and rounded down: rounding raises no alarm.
 
@@ -58,12 +54,7 @@ SMALLEST = 0.01  # of bets that are spread: for losses that vary far more than �
 LEAST = 1e-9  # a smaller bound is watched as if it were this, which raises fewer alarms
 
 
-def plan(
-    bounds: Numbers,
-    *,
-    variance: Numbers | None = None,
-    weight: Numbers = 1.0,
-) -> Bets:
+def plan(bounds: Numbers, *, variance: Numbers | None = None) -> Bets:
     """Return `BETS` bets per cell, fixed before the first row is seen.
 
     The best bet on a rise r is about r/(r² + variance/ζ²), which maximises the mean of
@@ -77,8 +68,6 @@ def plan(
         Of the cells' losses on rows that are known; None, or NaN for a cell, where
         nothing is known: all weight is then spread. A wrong plan costs time, and never
         validity.
-    weight
-        Mean of t, where rows have weights; the variance is then that of t(ℓ − ζ).
     """
     level = np.atleast_1d(levels(bounds))
     spread = np.geomspace(SMALLEST, LARGEST, BETS)
@@ -86,10 +75,9 @@ def plan(
     weights = np.full(gammas.shape, 1.0 / BETS)
     if variance is None:
         return Bets(gammas, weights)
-    v, t = (np.broadcast_to(a, level.shape) for a in (variance, weight))
+    v, rise = np.broadcast_to(variance, level.shape), np.array(RISES)
     many = len(RISES)
     for z in np.flatnonzero(np.isfinite(v)):
-        rise = t[z] * np.array(RISES)
         gammas[z, :many] = rise / (rise**2 + v[z] / level[z] ** 2)
         gammas[z, many:] = np.geomspace(SMALLEST, LARGEST, BETS - many)
         weights[z] = (1.0 - PLANNED * many) / (BETS - many)

@@ -237,16 +237,14 @@ def monitor(
         run = read_toml(folder / SPEC).get("data", {})
     for place in rows:
         frame, notes = read_table(place)
-        there = list(map(str, frame.columns))
-        known = {k: run[k] for k in ("silo", "id") if run.get(k) in there}
+        known = run.get("id") if run.get("id") in frame.columns else None
         found = count(
             model,
             frame,
             state=path,
             bound=limits,
             confidence=confidence,
-            silo=known.get("silo"),
-            id=id or known.get("id"),
+            id=id or known,
             name=place.name,
         )
         for note in (*notes, *found.notes):
@@ -259,12 +257,13 @@ def monitor(
 
 
 def _show_monitor(found: Monitor, path: Path) -> None:
+    from pffl._monitor import ASSUMPTIONS
     from pffl.text import few
 
     unwatched = found.settings.unwatched
     notes = [f"not watched: {few(unwatched)}"] if unwatched else []
     terminal.print_rows(found.shown)
-    notes += [f"assumed: {text}" for text in found.settings.assumptions]
+    notes += [f"assumed: {text}" for text in ASSUMPTIONS]
     terminal.print_remarks(notes)
     word = "▲ ALARM" if found.alarms else "NO ALARM"
     style = "bold red" if found.alarms else "bold"
