@@ -292,13 +292,10 @@ def _fitting(given: Any, engine: Engine) -> Audited:
             "rows, pffl.audit(model, X=X, y=y, sensitive_features=A)"
         )
     own, schema = given.predictor.schema, engine.schema
-    for what, one, other in (
-        ("inputs", own.features, schema.features),
-        ("labels", own.labels, schema.labels),
-    ):
-        if one != other:
-            why = f"the model and the data have different {what}"
-            raise DataError(f"[other-{what}] {why}")
+    if own.features != schema.features:
+        raise DataError("[other-inputs] the model and the data have different inputs")
+    if own.labels != schema.labels:
+        raise DataError("[other-labels] the model and the data have different labels")
     read = replace(given.predictor, preparation=engine.encoding)
     return replace(given, predictor=read)
 
