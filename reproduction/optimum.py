@@ -27,7 +27,7 @@ from pffl.errors import UsageError
 from pffl.flow import Bounds, Flow, Run, ask
 from pffl.methods.base import MAX_HESSIAN_PARAMETERS, Method
 from pffl.methods.local import LocalTraining, Objective
-from pffl.methods.local_bgl import LocalBGL, SiloBounds, silo_cells
+from pffl.methods.local_bgl import LocalBGL, SiloBounds
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
 from pffl.queries import Expand, ExpandTotal
@@ -167,10 +167,11 @@ class Smoothed:
 
 def _local(problem: Problem, method: LocalBGL, w: FloatArray) -> Flow[Run]:
     """Go down as τ falls; then prove how low it goes, with the last prices."""
-    cells, prices = silo_cells(problem), problem.risk_weight + problem.multiplier_bound
+    local, prices = SiloBounds(problem), problem.risk_weight + problem.multiplier_bound
+    cells = local.cells
     terms = len(cells) + len(problem.silo_names)
     tau = SMOOTH * problem.multiplier_bound / terms
-    task = problem.over(cells).task
+    task = local.own.task
     total = yield from ask(Expand(task, w, 2))
     here, rounds = smoothed(problem, cells, w, total, tau), 1
     best = here
@@ -193,7 +194,8 @@ def _local(problem: Problem, method: LocalBGL, w: FloatArray) -> Flow[Run]:
         here = found
         best = here if here.upper < best.upper else best
     lam = here.lam / problem.task.shares[cells.silo]
-    proof = yield from lowest(SiloBounds(problem, cells).objective(lam, None), here.w)
+    priced = local.objective(problem.with_cells(cells), lam, None)
+    proof = yield from lowest(priced, here.w)
     lower = proof.below - float(here.lam @ cells.bounds)
     rounding = ROUNDING * (abs(best.upper) + abs(proof.below))
     bounds: Bounds = (best.upper + rounding, lower, proof.w, np.inf)

@@ -345,7 +345,7 @@ def solving(
         ),
         promise=problem.n_cells > 0 and not minimax,
         minimax=minimax,
-        notes=[*notes, *([] if run.remark is None else [run.remark])],
+        notes=notes,
         aimed=solved.cells.bounds,
     )
     evidence = replace(evidence, path=path)

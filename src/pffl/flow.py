@@ -108,14 +108,11 @@ class Finished:
         The expansion at its w.
     bounds
         Both ends of its duality gap.
-    remark
-        What must be said of where it ended, in words.
     """
 
     point: Point
     expansion: Expansion | None = None
     bounds: Bounds | None = None
-    remark: str | None = None
 
 
 class Stop(Exception):
@@ -331,9 +328,8 @@ def rounds(
         steps.close()
     end = Finished(end) if isinstance(end, Point) else end
     known = end.bounds or (None if stopped == "diverged" else watch.bounds)
-    remark = None if stopped else end.remark
     seen = tuple(watch.history), watch.asked, stopped
-    return Run(end.point, end.expansion, known, remark, *seen)
+    return Run(end.point, end.expansion, known, *seen)
 
 
 def _left(steps: Steps) -> Point | Finished | None:

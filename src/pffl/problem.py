@@ -9,10 +9,9 @@ with s_i = 1 where rows have no weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 
@@ -28,10 +27,6 @@ from pffl.queries.evaluate import EvaluateTotal
 from pffl.queries.expand import ExpandTotal
 from pffl.queries.train import TrainTotal
 from pffl.typing import FloatArray, IntArray
-
-MOST_MADE = 32  # things that are made once for all rounds
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,40 +211,15 @@ class Problem:
         For methods that weigh other sets of examples: in totals, the first `n_cells`
         entries are still the constraint's.
         """
-        return self.once(
-            ("with", id(cells)),
-            lambda: (replace(self.task, cells=self.cells.join(cells)), cells),
-        )[0]
+        return replace(self.task, cells=self.cells.join(cells))
 
     def over(self, cells: Cells) -> Problem:
         """Return the problem of weighing other cells' mean losses, and no risk.
 
         A cell without rows has no loss, whatever it is divided by.
         """
-
-        def made() -> tuple[Problem, Cells]:
-            counts = divisors(self.count(cells))
-            task = replace(self.task, cells=cells)
-            return replace(self, task=task, counts=counts, risk_weight=0.0), cells
-
-        return self.once(("over", id(cells)), made)[0]
-
-    def once(self, place: Hashable, make: Callable[[], T]) -> T:
-        """Return what `make` makes, which every round of a method would make anew.
-
-        Where the place has the id of a thing, the thing is to be part of it: as long as
-        it is kept, no other has its id.
-        """
-        if place not in self._made:
-            if len(self._made) >= MOST_MADE:
-                self._made.clear()
-            self._made[place] = make()
-        found: T = self._made[place]
-        return found
-
-    @cached_property
-    def _made(self) -> dict[Hashable, Any]:
-        return {}
+        counts, task = divisors(self.count(cells)), replace(self.task, cells=cells)
+        return replace(self, task=task, counts=counts, risk_weight=0.0)
 
     def count(self, cells: Cells, silos: tuple[int, ...] | None = None) -> FloatArray:
         """Weight Σs_i of any cells' rows, over all silos or some, from the census."""

@@ -15,7 +15,7 @@ from pffl.flow import ask
 from pffl.queries import Expand
 from reproduction import optimum
 from reproduction.bench import L2, Bench
-from tests.inside import silo_cells
+from tests.inside import SiloBounds
 
 FINE = {"xatol": 1e-9, "fatol": 1e-13, "maxfev": 1_500}
 BOUND = 0.5
@@ -102,7 +102,7 @@ def test_the_smoothed_objective_has_the_gradient_and_hessian_that_differences_ha
 ):
     """And its prices are prices: no silo pays more than B p_k in all."""
     problem = problem_of(bench, methods.LocalBGL(multiplier_bound=5.0))
-    cells, tau = silo_cells(problem), 0.01
+    cells, tau = SiloBounds(problem).cells, 0.01
     task = problem.over(cells).task
 
     def at(w):

@@ -24,7 +24,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.constraints import PerSilo
-from pffl.flow import Finished, Round, Start, Steps
+from pffl.flow import Round, Start, Steps
 from pffl.methods.local import Objective, Trainer, kept_iterate
 from pffl.methods.minimax import DescentAscent, WeightStep
 from pffl.numerics import project_simplex
@@ -57,15 +57,16 @@ class AFL(DescentAscent):
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Figure 2, with full gradients."""
         names, none = problem.silo_names, np.zeros(problem.n_cells)
-        cells = problem.once("silos", lambda: PerSilo(0.0).cells(problem.schema, names))
-        own, task = problem.over(cells), problem.with_cells(cells)
-        ridge = self.decay(problem)
-        trainer = Trainer(problem, self, own)
+        cells = PerSilo(0.0).cells(problem.schema, names)
+        own, ridge = problem.over(cells), self.decay(problem)
+        trainer = Trainer(problem, self, own, cells)
         yield from trainer.tune()
+        task = trainer.task
         found = trainer.curvatures
         L = None if found is None else float(found[0, 1:].max()) + ridge  # the steepest
         w, lam = problem.start(), np.full(len(names), 1.0 / len(names))  # line 1
-        kept, ascent = kept_iterate(trainer), WeightStep(self, problem, trainer)
+        convex, dual_step = problem.task.model.convex, WeightStep(self, problem)
+        kept = kept_iterate(trainer, self.iterate or ("average" if convex else "last"))
         plain = Objective(task, np.zeros(len(task.cells)), 1.0, ridge, L)
         for _ in range(self.rounds):  # line 2
             weighed = replace(plain, task=replace(task, shares=lam))
@@ -73,8 +74,7 @@ class AFL(DescentAscent):
             f = total.cell_losses[problem.n_cells :] / own.counts
             if trainer.silos is not None:  # 0 where not asked; its expectation is f
                 f = f * (len(f) / len(trainer.silos))
-            eta = ascent(lam, f, total, weighed)
-            lam = project_simplex(lam + eta * f)  # line 5
+            lam = project_simplex(lam + dual_step(lam, f) * f)  # line 5
             kept.add(w, none)
             yield Round(kept.point())
-        return Finished(kept.point(), remark=ascent.remark(w))  # line 6
+        return kept.point()  # line 6

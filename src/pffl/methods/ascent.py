@@ -12,13 +12,6 @@ rows, β + Σλ. The model follows the shares of that sum, so steps grow with it
 η = 0.8 √(β(β + Σλ)) / √(s² + Σρ²), with ρ = max|r| of the cells that count, in units
 of what a constant guess loses. There is no proof for a model of any kind: the pair is
 measured at the end, and whether losses still swing tells a step that was too long.
-
-A server's momentum continues where λ has pushed, and swings alone: Flower's FedAdam
-does, with its defaults, under weights that never change. So a step of our own looks
-ahead. If what losses changed by in a round is c times what they changed by in the one
-before, they will go on by c/(1 − c) of the last change, and λ is moved by a step along
-it, at most to 0 or to twice itself. c is measured, and it is 0 where losses answer at
-once, or only noise moves them.
 """
 
 from __future__ import annotations
@@ -36,8 +29,6 @@ STEP = 0.8
 MARGIN = 0.02  # of the unit: how far below its bound a cell aims that has exceeded it
 FIRST = 0.25  # s: of the unit, so that a small first r makes no long step
 SLOWEST = 0.1  # part of the step that is taken at least
-MEMORY = 0.8  # of the round before, in what is known of how changes go on
-FARTHEST = 0.75  # the largest c: three times the last change
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +37,8 @@ class Ascent:
 
     Attributes
     ----------
-    own
-        λ without what is added by looking ahead, shape (Z,).
+    multipliers
+        λ, shape (Z,).
     bound, risk_weight, unit
         B, β and what a constant guess loses, as a mean over cells.
     step_size
@@ -58,15 +49,9 @@ class Ascent:
         What part of that step is taken, and the cell that was worst in the last round:
         half as much each time that another one takes its place above its bound. Then λ
         was ahead of the training.
-    last, change
-        r of the last round, and by how much it had changed then.
-    along, moved
-        Products of a change with the one before it, and their squares; c is the ratio.
-    ahead
-        What is added to λ for changes that are still to come.
     """
 
-    own: FloatArray
+    multipliers: FloatArray
     bound: float
     risk_weight: float = 1.0
     unit: float = 1.0
@@ -74,11 +59,6 @@ class Ascent:
     squares: float = 0.0
     pace: float = 1.0
     worst: int | None = None
-    last: FloatArray | None = None
-    change: FloatArray | None = None
-    along: float = 0.0
-    moved: float = 0.0
-    ahead: FloatArray | float = 0.0
 
     @classmethod
     def begin(cls, problem: Problem, step_size: float | None) -> Ascent:
@@ -87,42 +67,22 @@ class Ascent:
         start = np.full(many, 0.0 if beta > 0 else B / max(1, many))
         return cls(start, B, beta, float(problem.scales.mean()), step_size)
 
-    @property
-    def multipliers(self) -> FloatArray:
-        """The λ in use."""
-        return project_capped_simplex(self.own + self.ahead, self.bound)
-
     def after(self, violation: FloatArray) -> Ascent:
         """Take a step; a cell that no silo reported does not move its λ."""
-        counts = ~np.isnan(violation) & ((violation > 0) | (self.own > 0))
+        lam, beta = self.multipliers, self.risk_weight
+        counts = ~np.isnan(violation) & ((violation > 0) | (lam > 0))
         r = np.nan_to_num(violation / self.unit) + MARGIN * counts
         squares = self.squares + float(np.square(r[counts]).max(initial=0.0))
         worst, pace = int(r.argmax()), self.pace
         if r[worst] > 0 and self.worst not in (None, worst):
             pace = max(SLOWEST, 0.5 * pace)
-        total = self.risk_weight + float(self.own.sum())
-        free = STEP * math.sqrt((self.risk_weight or total) * total)
-        free /= math.sqrt(FIRST**2 + squares)
-        eta = pace * free
+        total = beta + float(lam.sum())
+        eta = pace * STEP * math.sqrt((beta or total) * total)
+        eta /= math.sqrt(FIRST**2 + squares)
         if self.step_size is not None:
-            free, eta = 0.0, self.step_size * self.unit
-        own = project_capped_simplex(self.own + eta * r, self.bound)
-        known = replace(self, own=own, squares=squares, pace=pace, worst=worst)
-        return known._looking(violation, free)
-
-    def _looking(self, violation: FloatArray, eta: float) -> Ascent:
-        """Look ahead by a step along the change of r that is still to come."""
-        if self.last is None:
-            return replace(self, last=violation)
-        change = np.nan_to_num(violation - self.last) / self.unit
-        before, along, moved = self.change, self.along, self.moved
-        if before is not None:
-            along = MEMORY * along + float(change @ before)
-            moved = MEMORY * moved + 0.5 * float(change @ change + before @ before)
-        c = min(max(along / moved, 0.0), FARTHEST) if moved > 0 else 0.0
-        ahead = np.clip(eta * c / (1.0 - c) * change, -self.own, self.own)
-        seen = replace(self, last=violation, change=change, ahead=ahead)
-        return replace(seen, along=along, moved=moved)
+            eta = self.step_size * self.unit
+        lam = project_capped_simplex(lam + eta * r, self.bound)
+        return replace(self, multipliers=lam, squares=squares, pace=pace, worst=worst)
 
 
 def example_weights(problem: Problem, multipliers: FloatArray) -> FloatArray:

@@ -20,7 +20,7 @@ from collections.abc import Container, Mapping
 from dataclasses import fields
 from typing import Any, ClassVar, Self
 
-from pffl.constraints import Cells, ConditionalBoundedGroupLoss, attribute_names
+from pffl.constraints import Cells, ConditionalBoundedGroupLoss
 from pffl.data.schema import Schema
 from pffl.errors import DataError, UsageError
 from pffl.flow import Start, Steps
@@ -166,10 +166,6 @@ def label_groups(
     problem: Problem, by: str | tuple[str, ...] | None, *, in_each_silo: bool = False
 ) -> Cells:
     """Return the sets (label, group), label by label, of groups cut out by `by`."""
-
-    def made() -> Cells:
-        every = ConditionalBoundedGroupLoss(0.0, by=by)
-        cells = every.cells(problem.schema, problem.silo_names)
-        return cells.in_each_silo(problem.silo_names) if in_each_silo else cells
-
-    return problem.once(("label groups", attribute_names(by), in_each_silo), made)
+    every = ConditionalBoundedGroupLoss(0.0, by=by)
+    cells = every.cells(problem.schema, problem.silo_names)
+    return cells.in_each_silo(problem.silo_names) if in_each_silo else cells

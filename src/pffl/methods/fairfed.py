@@ -29,7 +29,7 @@ import numpy as np
 
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import NonNegative, check_groups, check_two_classes, label_groups
-from pffl.methods.local import Descent, Objective, Trainer
+from pffl.methods.local import Descent, Trainer
 from pffl.problem import Point, Problem
 from pffl.queries import Evaluate
 from pffl.typing import FloatArray
@@ -75,13 +75,13 @@ class FairFed(Descent):
         shape = (len(problem.silo_names), problem.schema.n_labels, -1)
         counts, n = problem.count(cells).reshape(shape), problem.n_cells
         check_groups(self, (self.among(counts).sum(axis=0) > 0).sum() > 1)
-        trainer, w = Trainer(problem, self), problem.start()
+        trainer, w = Trainer(problem, self, cells=cells), problem.start()
         yield from trainer.tune()
-        rows, task = counts.sum(axis=(1, 2)), problem.with_cells(cells)
+        rows = counts.sum(axis=(1, 2))
         omega = m = rows / counts.sum()  # line 1
         times = reweighing(counts) if self.debiasing == "reweighing" else counts > 0
         for _ in range(self.rounds):  # line 2
-            total = yield Evaluate(task, w, "train")  # line 3
+            total = yield Evaluate(trainer.task, w, "train")  # line 3
             positive, correct = (
                 total.column(name, of="cells")[n:].reshape(counts.shape)
                 for name in ("positive", "correct")
@@ -91,8 +91,8 @@ class FairFed(Descent):
             away = np.where(np.isnan(away), off, away)
             omega = self.moved(omega, away, m)  # line 6
             c = ((omega / rows)[:, None, None] * times).reshape(-1)
-            objective = Objective.over(problem, cells, c, shares=omega)
-            w, _ = yield from trainer.descend(w, objective)  # line 7
+            weighed = trainer.weighing(c, shares=omega)
+            w, _ = yield from trainer.descend(w, weighed)  # line 7
             yield Round(Point(w, np.zeros(n)))
         return Point(w, np.zeros(n))  # line 8
 

@@ -29,14 +29,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import (
-    Count,
-    NonNegative,
-    check_groups,
-    check_two_classes,
-    label_groups,
-)
-from pffl.methods.local import Descent, Objective, Trainer, weighted_smoothness
+from pffl.methods import base
+from pffl.methods.local import Descent, Trainer
 from pffl.numerics import divisors
 from pffl.problem import Point, Problem
 from pffl.queries import Evaluate
@@ -67,9 +61,9 @@ class FairGrad(Descent):
     """
 
     notion: Notion = "dp"
-    gap_bound: NonNegative = 0.01
-    dual_step_size: NonNegative = 0.1
-    rounds: Count = 300
+    gap_bound: base.NonNegative = 0.01
+    dual_step_size: base.NonNegative = 0.1
+    rounds: base.Count = 300
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fairgrad"
     queries_per_round: ClassVar[int] = 2
@@ -78,29 +72,26 @@ class FairGrad(Descent):
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Levels at w, multipliers by them, and local training."""
         if self.notion == "dp":
-            check_two_classes(self, problem.schema)
-        cells, none = label_groups(problem, self.by), np.zeros(problem.n_cells)
+            base.check_two_classes(self, problem.schema)
+        cells, none = base.label_groups(problem, self.by), np.zeros(problem.n_cells)
         counts = problem.count(cells).reshape(problem.schema.n_labels, -1)  # m_{y,a}
-        check_groups(self, (counts.sum(axis=0) > 0).sum() > 1)
-        own, task = problem.over(cells), problem.with_cells(cells)
-        m = counts.reshape(-1)
-        trainer, w = Trainer(problem, self, own), problem.start()
+        base.check_groups(self, (counts.sum(axis=0) > 0).sum() > 1)
+        own, m, w = problem.over(cells), counts.reshape(-1), problem.start()
+        trainer = Trainer(problem, self, own, cells)
         yield from trainer.tune()
         offsets, slopes = constants(self.notion, counts)  # C⁰ and C
         up = lo = np.zeros(len(offsets))  # line 1
         eta, eps = self.dual_step_size, self.gap_bound
         for _ in range(self.rounds):  # line 2
-            total = yield Evaluate(task, w, "train")
+            total = yield Evaluate(trainer.task, w, "train")
             correct = total.column("correct", of="cells")[problem.n_cells :]
             F = offsets + slopes @ (1 - correct / divisors(m))  # lines 3 and 4
             up = np.maximum(0.0, up + eta * (F - eps))  # line 5
             lo = np.maximum(0.0, lo - eta * (F + eps))
             weights = np.where(m > 0, m / counts.sum() + (up - lo) @ slopes, 0.0)
-            L = weighted_smoothness(trainer.curvatures, own, weights)
             c = weights / own.counts  # line 6
-            w, _ = yield from trainer.descend(  # line 7
-                w, Objective.over(problem, cells, c, L)
-            )
+            weighed = trainer.weighing(c, trainer.smoothness(weights))
+            w, _ = yield from trainer.descend(w, weighed)  # line 7
             yield Round(Point(w, none))
         return Point(w, none)  # line 8
 

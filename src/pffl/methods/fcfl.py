@@ -31,15 +31,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import (
-    Count,
-    Method,
-    NonNegative,
-    Positive,
-    check_groups,
-    check_two_classes,
-    label_groups,
-)
+from pffl.methods import base
 from pffl.methods.local import curvatures, smoothness, typical
 from pffl.numerics import divisors
 from pffl.problem import Point, Problem
@@ -71,7 +63,7 @@ class Gaps:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FCFL(Method):
+class FCFL(base.Method):
     """FCFL, for linear models with two classes.
 
     Parameters
@@ -93,12 +85,12 @@ class FCFL(Method):
     """
 
     notion: Literal["dp", "eo"] = "dp"
-    gap_bound: NonNegative = 0.05
+    gap_bound: base.NonNegative = 0.05
     pooled: bool = False
-    stage_one_rounds: Count = 800
-    stage_two_rounds: Count = 400
-    step_size: Positive | None = None
-    sharpness: Positive = 10.0
+    stage_one_rounds: base.Count = 800
+    stage_two_rounds: base.Count = 400
+    step_size: base.Positive | None = None
+    sharpness: base.Positive = 10.0
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fcfl"
     ignores_cells: ClassVar[bool] = True
@@ -117,12 +109,14 @@ class FCFL(Method):
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Both stages; the step size is 1/L, or what keeps the gaps under ε."""
-        check_two_classes(self, problem.schema)
-        cells = label_groups(problem, self.by, in_each_silo=True)  # by silo and label
+        base.check_two_classes(self, problem.schema)
+        cells = base.label_groups(
+            problem, self.by, in_each_silo=True
+        )  # by silo and label
         shape = (len(problem.silo_names), problem.schema.n_labels, -1)
         counts = problem.count(cells).reshape(shape)
         both = (self.among(counts) > 0).sum(axis=1) > 1
-        check_groups(self, both.any(), "no silo has rows of two")
+        base.check_groups(self, both.any(), "no silo has rows of two")
         w, L, none = problem.start(), 1.0, np.zeros(problem.n_cells)
         if self.step_size is None:
             plain = replace(problem, risk_weight=1.0)

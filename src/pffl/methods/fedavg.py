@@ -71,7 +71,7 @@ class FedAvg(Descent):
         risk = Objective(problem.task, none, risk_weight=1.0)
         trainer, w = Trainer(problem, self), problem.start()  # line 1
         yield from trainer.tune()
-        kept = kept_iterate(trainer)
+        kept = kept_iterate(trainer, self.iterate)
         for _ in range(self.rounds):  # line 2
             w, _ = yield from trainer.descend(w, risk)  # lines 3 and 4
             kept.add(w, none)

@@ -24,14 +24,13 @@ groups has its own D̄, λ_a and λ_b.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 from typing import ClassVar
 
 import numpy as np
 
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Count, NonNegative, check_groups, label_groups
-from pffl.methods.local import Descent, Objective, Trainer, concentration
+from pffl.methods.local import Descent, Trainer, concentration
 from pffl.problem import Point, Problem
 from pffl.typing import FloatArray
 
@@ -68,57 +67,51 @@ class FedFair(Descent):
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Descent on the loss and the gaps, ascent in their multipliers."""
+        shape = (len(problem.silo_names), problem.schema.n_labels, -1)
         local = label_groups(problem, self.by, in_each_silo=True)
-        gaps, none = self.gaps(problem), np.zeros(problem.n_cells)
-        check_groups(
-            self, bool(gaps.any()), "no silo has rows of two with the same label"
-        )
-        pooled = problem.over(label_groups(problem, self.by))
-        trainer, w = Trainer(problem, self, pooled), problem.start()
+        gaps = told = gap_weights(problem.count(local).reshape(shape))
+        why = "no silo has rows of two with the same label"
+        check_groups(self, bool(gaps.any()), why)
+        pooled, none = label_groups(problem, self.by), np.zeros(problem.n_cells)
+        trainer = Trainer(problem, self, problem.over(pooled), local)
         yield from trainer.tune()
+        w, m, own = problem.start(), problem.silo_weights.sum(), problem.over(local)
+        in_risk = problem.count(pooled) / m
         lam_a = lam_b = np.full(len(gaps), START)  # line 1
         beta, eps = self.dual_step_size, self.gap_bound
         keep = 1 - self.dual_decay * beta  # 1 − γβ
         for _ in range(self.rounds):  # line 2
             lam = lam_a - lam_b
-            c = 1 / problem.silo_weights.sum() + lam @ gaps
-            L = self.smoothness(problem, trainer.curvatures, lam, c)
-            w, total = yield from trainer.descend(  # line 3
-                w, Objective.over(problem, local, c, L)
-            )
-            told = self.gaps(problem, trainer.silos)
+            c = 1 / m + lam @ gaps
+            L = self.smoothness(trainer.curvatures, own, in_risk, lam, c)
+            weighed = trainer.weighing(c, L)
+            w, total = yield from trainer.descend(w, weighed)  # line 3
+            if trainer.silos is not None:
+                told = gap_weights(problem.count(local, trainer.silos).reshape(shape))
             D = told @ total.cell_losses[problem.n_cells :]  # D̄
             lam_a = np.maximum(0, keep * lam_a + beta * (D - eps))  # line 4
             lam_b = np.maximum(0, keep * lam_b - beta * (D + eps))  # line 5
             yield Round(Point(w, none))
         return Point(w, none)  # line 6
 
-    def gaps(
-        self, problem: Problem, silos: tuple[int, ...] | None = None
-    ) -> FloatArray:
-        """D̄ as weights of loss sums: shape (pairs, silos × labels × groups)."""
-        local = label_groups(problem, self.by, in_each_silo=True)
-        shape = (len(problem.silo_names), problem.schema.n_labels, -1)
-        return gap_weights(problem.count(local, silos).reshape(shape))
-
     def smoothness(
         self,
-        problem: Problem,
         curvatures: FloatArray | None,
+        own: Problem,
+        in_risk: FloatArray,
         lam: FloatArray,
         c: FloatArray,
     ) -> float | None:
         """L of line 3, taking a group's mean over silos to curve as its pooled mean."""
         if curvatures is None:
             return None
-        cells, labels = label_groups(problem, self.by), problem.schema.n_labels
-        in_risk = problem.count(cells) / problem.silo_weights.sum()
-        in_gaps = group_multipliers(lam, len(cells) // labels)
+        labels = own.schema.n_labels
+        a, b = np.triu_indices(groups := len(in_risk) // labels, 1)
+        in_gaps = np.abs(lam) @ (np.eye(groups)[a] + np.eye(groups)[b])
         weights = in_risk + np.tile(in_gaps, labels)
-        L = float(weights @ curvatures[0, 1:]) + problem.mu
+        L = float(weights @ curvatures[0, 1:]) + own.mu
         if self.local_steps == 1:
             return L  # the silos' mean step is one step on the whole
-        own = problem.over(label_groups(problem, self.by, in_each_silo=True))
         return L * concentration(own, np.abs(c) * own.counts)
 
 
@@ -127,7 +120,7 @@ def gap_weights(counts: FloatArray) -> FloatArray:
 
     One row per pair a < b: 1/(K_c m_{k,a,c}) for group a, minus that for group b.
     """
-    pairs = list(combinations(range(counts.shape[2]), 2))
+    pairs = list(zip(*np.triu_indices(counts.shape[2], 1), strict=True))
     weights = np.zeros((len(pairs), *counts.shape))
     for p, (a, b) in enumerate(pairs):
         both = (counts[:, :, a] > 0) & (counts[:, :, b] > 0)  # (silos, labels)
@@ -136,12 +129,3 @@ def gap_weights(counts: FloatArray) -> FloatArray:
             rows = np.where(both, counts[:, :, group], 1.0)
             weights[p, :, :, group] = sign * both / (having * rows)
     return weights.reshape(len(pairs), counts.size)
-
-
-def group_multipliers(multipliers: FloatArray, groups: int) -> FloatArray:
-    """Σ |λ_a − λ_b| over the pairs that a group is in."""
-    totals = np.zeros(groups)
-    pairs = combinations(range(groups), 2)
-    for multiplier, pair in zip(multipliers, pairs, strict=True):
-        totals[list(pair)] += abs(multiplier)
-    return totals

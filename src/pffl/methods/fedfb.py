@@ -31,17 +31,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.constraints import Cells
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import (
-    Count,
-    Grid,
-    NonNegative,
-    check_groups,
-    check_two_classes,
-    label_groups,
-)
-from pffl.methods.local import Descent, Objective, Trainer, weighted_smoothness
+from pffl.methods import base
+from pffl.methods.local import Descent, Trainer
 from pffl.numerics import divisors, project_simplex
 from pffl.problem import Point, Problem
 from pffl.typing import FloatArray
@@ -72,48 +64,36 @@ class FedFB(Descent):
     """
 
     notion: Literal["dp", "eo"] = "dp"
-    alpha: NonNegative = 0.1
-    rounds: Count = 300
+    alpha: base.NonNegative = 0.1
+    rounds: base.Count = 300
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fedfb"
     ignores_cells: ClassVar[bool] = True
-    grid: ClassVar[Grid] = {"alpha": (0.1, 0.05, 0.5, 1.0)}
+    grid: ClassVar[base.Grid] = {"alpha": (0.1, 0.05, 0.5, 1.0)}
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Local training on λ, and λ by the losses that come with it."""
-        check_two_classes(self, problem.schema)
-        cells, none = groups_by_label(problem, self.by), np.zeros(problem.n_cells)
+        base.check_two_classes(self, problem.schema)
+        cells, none = base.label_groups(problem, self.by), np.zeros(problem.n_cells)
+        there = problem.count(cells).reshape(2, -1).sum(axis=0) > 0
+        cells = cells.take(np.flatnonzero(np.tile(there, 2)))  # groups with rows
         own, m = problem.over(cells), problem.count(cells).reshape(2, -1)  # m_{y,z}
-        check_groups(self, m.shape[1] > 1)
+        base.check_groups(self, m.shape[1] > 1)
         parity = self.notion == "dp"
         lam = (np.tile(m.sum(axis=0), (2, 1)) if parity else m) / m.sum()  # line 1
         rows = divisors(m.sum(axis=0) if parity else m)
         move = move_dp if parity else move_eo
-        trainer, w = Trainer(problem, self, own), problem.start()
+        trainer, w = Trainer(problem, self, own, cells), problem.start()
         yield from trainer.tune()
         for t in range(self.rounds):  # line 2
             c = np.asarray(lam / rows).reshape(-1)  # line 3
-            L = weighted_smoothness(trainer.curvatures, own, c * own.counts)
-            w, total = yield from trainer.descend(  # line 4
-                w, Objective.over(problem, cells, c, L)
-            )
+            weighed = trainer.weighing(c, trainer.smoothness(c * own.counts))
+            w, total = yield from trainer.descend(w, weighed)  # line 4
             S = total.cell_losses[problem.n_cells :].reshape(2, -1)  # line 5
             seen = problem.count(cells, trainer.silos).reshape(2, -1)
             lam = move(lam, S, seen, m, self.alpha / np.sqrt(t + 1))  # line 6
             yield Round(Point(w, none))
         return Point(w, none)  # line 7
-
-
-def groups_by_label(problem: Problem, by: str | tuple[str, ...] | None) -> Cells:
-    """Sets (y, z), label by label, of the groups that have rows."""
-    cells = label_groups(problem, by)
-
-    def with_rows() -> tuple[Cells, Cells]:
-        rows = problem.count(cells).reshape(2, -1).sum(axis=0)
-        groups = np.flatnonzero(rows)
-        return cells.take(np.concatenate([groups, groups + len(rows)])), cells
-
-    return problem.once(("with rows", id(cells)), with_rows)[0]
 
 
 def move_dp(

@@ -26,7 +26,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.errors import UsageError
-from pffl.flow import Finished, Round, Start, Steps
+from pffl.flow import Round, Start, Steps
 from pffl.methods.local import STABLE, Last, Objective, Trainer, kept_iterate
 from pffl.methods.minimax import DescentAscent, WeightStep
 from pffl.numerics import project_simplex
@@ -64,7 +64,7 @@ class FedMinMax(DescentAscent):
         yield from trainer.tune()
         L, B = self.steepest(trainer.curvatures, ridge), problem.multiplier_bound
         mu = problem.counts / problem.counts.sum()  # line 1
-        kept, ascent = kept_iterate(trainer), WeightStep(self, problem, trainer)
+        kept, dual_step = kept_iterate(trainer, self.iterate), WeightStep(self, problem)
         for _ in range(self.rounds):  # line 2
             weights = own.cell_weights(mu)  # ω_a/m
             weighed = Objective(problem.task, weights, 0.0, ridge, L)
@@ -72,11 +72,11 @@ class FedMinMax(DescentAscent):
             losses = own.violation_among(total.cell_losses, trainer.silos)  # line 5
             losses = losses + own.cells.bounds
             losses = np.where(np.isnan(losses), np.nanmean(losses), losses)  # not asked
-            eta, used = ascent(mu, losses, total, weighed), mu
+            eta, used = dual_step(mu, losses), mu
             mu = project_simplex(mu + eta * losses)  # line 6
             kept.add(w, min(B, 1.0) * (mu if isinstance(kept, Last) else used))
             yield Round(kept.point())
-        return Finished(kept.point(), remark=ascent.remark(w))  # line 7
+        return kept.point()  # line 7
 
     def steepest(self, curvatures: FloatArray | None, ridge: float) -> float | None:
         """Return L of the group that curves most, in a silo if J > 1."""

@@ -23,16 +23,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.constraints import BoundedGroupLoss, Cells, attribute_names
+from pffl.constraints import BoundedGroupLoss
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Grid, check_groups
-from pffl.methods.local import (
-    Descent,
-    Objective,
-    Trainer,
-    kept_iterate,
-    weighted_smoothness,
-)
+from pffl.methods.local import Descent, Trainer, kept_iterate
 from pffl.problem import Problem
 
 
@@ -61,26 +55,18 @@ class GroupWeighted(Descent):
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """FedAvg on rows that weigh by their group."""
-        groups = groups_with_rows(problem, self.by)
-        check_groups(self, len(groups) > 1)
-        own, shares = problem.over(groups), np.full(len(groups), 1.0 / len(groups))
-        trainer, w = Trainer(problem, self, own), problem.start()  # line 1
+        groups = BoundedGroupLoss(0.0, by=self.by)
+        cells = groups.cells(problem.schema, problem.silo_names)
+        cells = cells.take(np.flatnonzero(problem.count(cells)))  # with rows
+        check_groups(self, len(cells) > 1)
+        own, shares = problem.over(cells), np.full(len(cells), 1.0 / len(cells))
+        trainer, w = Trainer(problem, self, own, cells), problem.start()  # line 1
         yield from trainer.tune()
-        L = weighted_smoothness(trainer.curvatures, own, shares)
-        mean = Objective.over(problem, groups, own.cell_weights(shares), L)
-        kept, none = kept_iterate(trainer), np.zeros(problem.n_cells)
+        L = trainer.smoothness(shares)
+        mean = trainer.weighing(own.cell_weights(shares), L)
+        kept, none = kept_iterate(trainer, self.iterate), np.zeros(problem.n_cells)
         for _ in range(self.rounds):  # line 2
             w, _ = yield from trainer.descend(w, mean)  # lines 3 and 4
             kept.add(w, none)
             yield Round(kept.point())
         return kept.point()  # line 5
-
-
-def groups_with_rows(problem: Problem, by: str | tuple[str, ...] | None) -> Cells:
-    """Return the groups that have rows."""
-
-    def made() -> Cells:
-        groups = BoundedGroupLoss(0.0, by=by).cells(problem.schema, problem.silo_names)
-        return groups.take(np.flatnonzero(problem.count(groups)))
-
-    return problem.once(("groups", attribute_names(by)), made)

@@ -33,7 +33,6 @@ from pffl.constraints import Cells
 from pffl.errors import UsageError
 from pffl.methods.base import Count, Method, NonNegative, Positive, Share
 from pffl.models.linear import LinearModel
-from pffl.numerics import capped_softmax
 from pffl.problem import Point, Problem, upper_value
 from pffl.queries import Expand, ExpandTotal, Query, Task, Train, TrainTotal
 from pffl.queries.expand import POWER
@@ -108,15 +107,6 @@ class LocalTraining(Method):
                     "leave it out"
                 )
 
-    @property
-    def iterate(self) -> Iterate | None:
-        """Which w is returned; None leaves it to the model."""
-        return "last"
-
-    def returned(self, problem: Problem) -> Iterate:
-        """Which w is returned; unasked, the average where it has a guarantee."""
-        return self.iterate or ("average" if problem.task.model.convex else "last")
-
     def normalizes(self, problem: Problem) -> bool:
         """Whether silos' steps are divided by their mass."""
         if self.by_mass is not None:
@@ -190,25 +180,6 @@ class Objective:
     smoothness: float | None = None
     loss_power: float = 0.0
 
-    @classmethod
-    def over(
-        cls,
-        problem: Problem,
-        cells: Cells,
-        row_weights: FloatArray,
-        smoothness: float | None = None,
-        *,
-        shares: FloatArray | None = None,
-    ) -> Self:
-        """Return Σ_i c_i ℓ_i + (μ/2)‖w‖², with c_i by cells of the method's own.
-
-        `shares` replaces the p_k.
-        """
-        task = problem.with_cells(cells)
-        task = task if shares is None else replace(task, shares=shares)
-        weights = np.concatenate([np.zeros(problem.n_cells), row_weights])
-        return cls(task, weights, 0.0, problem.mu, smoothness)
-
 
 class Trainer:
     """Local training of one run: its state, apart from the method's.
@@ -220,9 +191,13 @@ class Trainer:
     weighed
         The problem whose curvature step sizes are taken from; None for the plain risk:
         a minimax constraint would set its β to 0.
+    cells
+        Sets of rows that the method weighs besides the constraint's cells.
 
     Attributes
     ----------
+    task
+        The problem's, with those sets behind its cells.
     done
         Rounds of training so far.
     silos
@@ -236,11 +211,15 @@ class Trainer:
     """
 
     def __init__(
-        self, problem: Problem, method: LocalTraining, weighed: Problem | None = None
+        self,
+        problem: Problem,
+        method: LocalTraining,
+        weighed: Problem | None = None,
+        cells: Cells | None = None,
     ) -> None:
-        plain = replace(problem, risk_weight=1.0)
         self.problem, self.method = problem, method
-        self.weighed = plain if weighed is None else weighed
+        self.weighed = weighed or replace(problem, risk_weight=1.0)
+        self.task = problem.task if cells is None else problem.with_cells(cells)
         self.by_mass = method.normalizes(problem)
         self.done = 0
         self.silos: tuple[int, ...] | None = None
@@ -280,6 +259,29 @@ class Trainer:
         weights = problem.cell_weights(lam)
         return Objective(problem.task, weights, problem.risk_weight, smoothness=L)
 
+    def weighing(
+        self,
+        row_weights: FloatArray,
+        L: float | None = None,
+        shares: FloatArray | None = None,
+    ) -> Objective:
+        """Return Σ_i c_i ℓ_i + (μ/2)‖w‖², with c_i by the method's own sets of rows.
+
+        `shares` replaces the p_k.
+        """
+        task = self.task if shares is None else replace(self.task, shares=shares)
+        weights = np.append(np.zeros(self.problem.n_cells), row_weights)
+        return Objective(task, weights, 0.0, self.problem.mu, L)
+
+    def smoothness(self, weights: FloatArray) -> float | None:
+        """Return L of Σ_z weight × mean loss of z and the ridge; None if not known.
+
+        The sets z are those of `weighed`, a problem without risk (`Problem.over`).
+        """
+        if self.curvatures is None:
+            return None
+        return smoothness(self.curvatures, self.weighed, weights) + self.problem.mu
+
     def descend(
         self, w: FloatArray, objective: Objective
     ) -> Part[tuple[FloatArray, TrainTotal]]:
@@ -289,8 +291,11 @@ class Trainer:
         scale = 1 / total.share if silos is None else many / len(silos)
         update = total.update * scale
         if self.by_mass:
-            mass = self._mass(objective) if silos else float(total.powers[0])
-            times = many / len(silos) if silos else 1.0
+            mass, times = float(total.powers[0]), 1.0
+            if silos:
+                rows, times = self._rows, many / len(silos)
+                own = float(np.abs(objective.cell_weights) @ rows)
+                mass = objective.risk_weight + own  # Σ p_k M_k of all silos
             update = total.update * (times / mass if mass > 0 else 0.0)
         after = self.move(w, update)
         if self.method.drift_correction:
@@ -347,11 +352,10 @@ class Trainer:
         own = self.weighed
         return smoothness(self.curvatures, own, np.zeros(own.n_cells))
 
-    def _mass(self, objective: Objective) -> float:
-        """Return Σ p_k M_k over all silos: what all rows weigh in the objective."""
-        problem, cells = self.problem, objective.task.cells
-        rows = problem.once(("of", id(cells)), lambda: (problem.count(cells), cells))[0]
-        return objective.risk_weight + float(np.abs(objective.cell_weights) @ rows)
+    @cached_property
+    def _rows(self) -> FloatArray:
+        """What the rows of each set weigh."""
+        return self.problem.count(self.task.cells)
 
     def move(self, w: FloatArray, update: FloatArray) -> FloatArray:
         """Apply the server optimiser to a mean update; the round is over."""
@@ -412,79 +416,76 @@ class Last:
         return Point(*self.pair)
 
 
-def kept_iterate(trainer: Trainer) -> Averages | Last:
+def kept_iterate(trainer: Trainer, kind: Iterate) -> Averages | Last:
     """Return what a run is to return, which sees every round."""
-    kind = trainer.method.returned(trainer.problem)
     if kind in POWERS:
         return Averages(POWERS[kind])
     return Last(trainer if kind == "best" else None)
 
 
 class DualStep:
-    """η_θ of every dual round: fixed, or what r's answers to the last steps allow.
+    """η of the multipliers' ascent: fixed, or what r's answers to its steps allow.
+
+    It begins with √(log(Z+1)/E)/max|r|, which minimises the dual term
+    B·log(Z+1)/(η_θ E) + η_θ ρ² B of the corrected Theorem 1. For convex models it then
+    is what Malitsky and Mishchenko (2020) allow: half of the last move of θ over the
+    change of r with it, and little more than the last η.
 
     Parameters
     ----------
-    dual_rounds, step_size
-        E, and η_θ; None takes one from the scale of r after the first dual round and
-        then, for convex models, follows how r answered.
+    rounds, step_size
+        E, and η_θ; None finds one.
     problem
         What is solved.
-    multipliers
-        λ(θ).
     length
-        How long a move v of θ is, as λ sees it; for the λ of a `capped_softmax`,
-        √vᵀDv with D = ∂λ/∂θ.
+        How long a move v from θ is, as λ(θ) sees it.
     """
+
+    caution = 0.5  # part of the step that their answer allows
 
     def __init__(
         self,
-        dual_rounds: int,
+        rounds: int,
         step_size: float | None,
         problem: Problem,
-        multipliers: Callable[[FloatArray], FloatArray] | None = None,
-        length: Callable[[FloatArray, FloatArray], float] | None = None,
+        length: Callable[[FloatArray, FloatArray], float],
     ) -> None:
-        bound = problem.multiplier_bound
-        self.dual_rounds, self.size = dual_rounds, step_size
+        self.rounds, self.size, self.length = rounds, step_size, length
         self.fixed = step_size is not None or not problem.task.model.convex
-        self.multipliers = multipliers or (lambda theta: capped_softmax(theta, bound))
-        self.length = length or (lambda lam, v: mirror_length(lam, v, bound))
-        self.growth = 1.0  # how many times the η_θ before it was
-        self.before: FloatArray | None = None  # θ and r of the last dual round
+        self.growth = 1.0  # how many times the η before it was
+        self.before: FloatArray | None = None  # θ and r of the last step
 
-    def __call__(self, theta: FloatArray, violation: FloatArray) -> float:
-        """Return η_θ; a cell that no silo reported has the r that it had."""
-        if len(violation) and np.isnan(violation).all():
+    def first(self, r: FloatArray) -> float:
+        """Return η where nothing has answered yet."""
+        rho = max(float(np.abs(r).max(initial=0.0)), 1e-6)
+        return math.sqrt(math.log(len(r) + 1) / self.rounds) / rho
+
+    def largest(self, r: FloatArray) -> float:
+        """Return the largest η."""
+        return MAX_DUAL_MOVE / max(float(np.abs(r).max(initial=0.0)), 1e-12)
+
+    def __call__(self, theta: FloatArray, r: FloatArray) -> float:
+        """Return η; a cell that no silo reported has the r that it had."""
+        if len(r) and np.isnan(r).all():
             return 0.0
-        known = np.zeros_like(violation) if self.before is None else self.before[1]
-        now = np.stack([theta, np.where(np.isnan(violation), known, violation)])
-        self.size, self.growth = self._next(now)
-        self.before = now
-        return self.size
-
-    def _next(self, now: FloatArray) -> tuple[float, float]:
-        """Return η_θ, and how many times the one before it is."""
-        if self.size is None:
-            return regret_dual_step(now[1], self.dual_rounds), 1.0
-        if self.fixed or self.before is None or not self.size:
-            return self.size, 1.0
-        lam = self.multipliers(self.before[0])
-        moved, answer = (self.length(lam, v) for v in now - self.before)
-        longest = MAX_DUAL_MOVE / max(float(np.abs(now[1]).max(initial=0.0)), 1e-12)
-        size = answered_step(self.size, self.growth, moved, answer, longest)
-        return size, size / self.size
-
-
-def mirror_length(lam: FloatArray, v: FloatArray, bound: float) -> float:
-    """Return √(Σλv² − (Σλv)²/B): how far λ moves with θ, relative to λ."""
-    return math.sqrt(max(0.0, float(lam @ v**2) - float(lam @ v) ** 2 / bound))
+        known = np.zeros_like(r) if self.before is None else self.before[1]
+        now = np.stack([theta, np.where(np.isnan(r), known, r)])
+        last, before, self.before = self.size, self.before, now
+        if last is None:
+            self.size = self.first(now[1])
+        elif not self.fixed and before is not None and last:
+            moved, answer = (self.length(before[0], v) for v in now - before)
+            longer = math.sqrt(1.0 + self.growth) * last
+            if moved > 0 and answer > 0:
+                longer = min(longer, self.caution * moved / answer)
+            self.size = min(longer, self.largest(now[1]))
+            self.growth = self.size / last
+        return self.size or 0.0
 
 
 # Step sizes that need no tuning: from how losses curve, and from how they answered.
-# η_w = 1/L, with L from one `expand` of order 0: a number per cell. η_θ and η_λ have no
-# such constant without Hessians, and need none: how far the violations moved with the
-# last step of the multipliers bounds how far the next may go.
+# η_w = 1/L, with L from one `expand` of order 0: a number per cell. η_θ has no such
+# constant without Hessians: how far r moved with its last step bounds the next.
 
 
 def curvatures(problem: Problem, total: ExpandTotal) -> FloatArray:
@@ -544,18 +545,6 @@ def smoothness_by_mass(
     return max(mean, float(curvatures[1, 0]) / STABLE)
 
 
-def weighted_smoothness(
-    curvatures: FloatArray | None, problem: Problem, weights: FloatArray
-) -> float | None:
-    """Return L for Σ_z λ_z × mean loss of z and the ridge; None where it is not known.
-
-    The problem is one without risk (`Problem.over`).
-    """
-    if curvatures is None:
-        return None
-    return smoothness(curvatures, problem, weights) + problem.mu
-
-
 def concentration(problem: Problem, multipliers: FloatArray) -> float:
     """Largest ratio of a silo's weight Σ_i c_i/p_k to the mean β + Σλ; at least 1."""
     beta = problem.risk_weight
@@ -564,32 +553,3 @@ def concentration(problem: Problem, multipliers: FloatArray) -> float:
     )
     masses = beta + (per_row * problem.silo_weights).sum(axis=1) / problem.task.shares
     return max(1.0, float(masses.max()) / (beta + float(multipliers.sum())))
-
-
-def answered_step(
-    size: float, growth: float, moved: float, answer: float, farthest: float
-) -> float:
-    """Return the next η of multipliers (Malitsky, Mishchenko 2020).
-
-    Parameters
-    ----------
-    size, growth
-        The last η, and how many times the one before it was.
-    moved, answer
-        Lengths of the last step of the multipliers, and of the slopes' change with it.
-    farthest
-        The largest η.
-    """
-    longer = math.sqrt(1.0 + growth) * size
-    if moved > 0 and answer > 0:
-        longer = min(longer, 0.5 * moved / answer)
-    return min(longer, farthest)
-
-
-def regret_dual_step(violation: FloatArray, dual_rounds: int) -> float:
-    """Return η_θ = √(log(Z+1)/E)/ρ with ρ = max|r|, where nothing has answered yet.
-
-    It minimises the dual term B·log(Z+1)/(η_θ E) + η_θ ρ² B of the corrected Theorem 1.
-    """
-    rho = max(float(np.abs(violation).max(initial=0.0)), 1e-6)
-    return math.sqrt(math.log(len(violation) + 1) / dual_rounds) / rho

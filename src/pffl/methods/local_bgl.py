@@ -26,13 +26,20 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.constraints import Cells
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import MULTIPLIER_BOUNDS, Grid
-from pffl.methods.local import STABLE, DualStep, Objective, Trainer, kept_iterate
+from pffl.methods.local import (
+    STABLE,
+    DualStep,
+    Iterate,
+    Objective,
+    Trainer,
+    kept_iterate,
+)
 from pffl.methods.pffl import PrimalDual
 from pffl.problem import Point, Problem
-from pffl.typing import FloatArray, IntArray
+from pffl.queries import Task
+from pffl.typing import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,33 +69,45 @@ class LocalBGL(PrimalDual):
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Algorithm 1 with the cells (k, z), and a separate λ in every silo."""
-        cells = silo_cells(problem)
-        local = SiloBounds(problem, cells)
-        trainer, w = Trainer(problem, self, problem.over(cells)), problem.start()
+        local, w, n = SiloBounds(problem), problem.start(), problem.n_cells
+        trainer = Trainer(problem, self, local.own, local.cells)
         yield from trainer.tune()
-        theta, averages = np.zeros(len(cells)), kept_iterate(trainer)  # line 1
+        convex, theta = problem.task.model.convex, np.zeros(len(local.cells))  # line 1
+        kind: Iterate = self.iterate or ("recent" if convex else "last")
+        averages = kept_iterate(trainer, kind)
         rounds, size = self.dual_rounds, self.dual_step_size
-        dual_step = DualStep(rounds, size, problem, local.multipliers, local.length)
+        dual_step = DualStep(rounds, size, problem, local.length)
         for _ in range(self.dual_rounds):  # line 2
             lam = local.multipliers(theta)  # line 3
-            objective = local.objective(lam, trainer.curvatures)
+            objective = local.objective(trainer.task, lam, trainer.curvatures)
             for _ in range(self.rounds_per_dual):  # line 4
                 w, total = yield from trainer.descend(w, objective)  # lines 5 and 6
                 averages.add(w, lam)  # line 7
                 yield Round(local.point(averages.point()))
-            r = problem.over(cells).violation_among(
-                total.cell_losses[problem.n_cells :], trainer.silos
-            )
+            r = local.own.violation_among(total.cell_losses[n:], trainer.silos)
             theta = theta + dual_step(theta, r) * np.nan_to_num(r)  # line 8
         return local.point(averages.point())  # line 9
 
 
-@dataclass(frozen=True, eq=False)
 class SiloBounds:
-    """The cells (k, z) of a problem, and what their λ_{k,z} come to."""
+    """The cells (k, z) of a problem that have rows, and what their λ_{k,z} come to.
 
-    problem: Problem
-    cells: Cells
+    Attributes
+    ----------
+    cells, parent
+        These, and the cell z of each.
+    own
+        The problem of weighing their mean losses.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        cells, silos = problem.cells, problem.silo_names
+        there = cells.everywhere | (np.arange(len(silos))[:, None] == cells.silo)
+        copies = cells.in_each_silo(silos)
+        kept = np.flatnonzero(there.reshape(-1) & (problem.count(copies) > 0))
+        self.problem, self.cells = problem, copies.take(kept)
+        self.parent = kept % max(1, problem.n_cells)
+        self.own = problem.over(self.cells)
 
     def multipliers(self, theta: FloatArray) -> FloatArray:
         """Line 3: λ_{k,z}, a `capped_softmax` in every silo."""
@@ -99,23 +118,23 @@ class SiloBounds:
         below = np.exp(-shift) + np.bincount(silo, exponentials, silos)
         return self.problem.multiplier_bound * exponentials / below[silo]
 
-    def objective(self, lam: FloatArray, curvatures: FloatArray | None) -> Objective:
+    def objective(
+        self, task: Task, lam: FloatArray, curvatures: FloatArray | None
+    ) -> Objective:
         """Line 5: p_k λ_{k,z} is what (k, z) weighs in the mean over silos."""
-        problem, cells = self.problem, self.cells
-        weights = problem.task.shares[cells.silo] * lam / problem.count(cells)
-        weights = np.concatenate([np.zeros(problem.n_cells), weights])
-        L = None
+        problem, silo, L = self.problem, self.cells.silo, None
+        weights = problem.task.shares[silo] * lam / self.own.counts
+        weights = np.append(np.zeros(problem.n_cells), weights)
         if curvatures is not None:
             whole, local = curvatures
-            curved = np.bincount(cells.silo, lam * whole[1:]).max(initial=0.0)
+            curved = np.bincount(silo, lam * whole[1:]).max(initial=0.0)
             risk = max(float(whole[0]), float(local[0]) / STABLE)
             L = problem.risk_weight * risk + float(curved)
-        task = problem.with_cells(cells)
         return Objective(task, weights, problem.risk_weight, smoothness=L)
 
-    def length(self, lam: FloatArray, v: FloatArray) -> float:
-        """Return how long a move of θ is as the λ_k see it, silo by silo."""
-        problem, silo = self.problem, self.cells.silo
+    def length(self, theta: FloatArray, v: FloatArray) -> float:
+        """Return how long a move v from θ is as the λ_k see it, silo by silo."""
+        problem, silo, lam = self.problem, self.cells.silo, self.multipliers(theta)
         silos = len(problem.silo_names)
         mean = np.bincount(silo, lam * v, silos) ** 2 / problem.multiplier_bound
         own = np.bincount(silo, lam * v**2, silos) - mean
@@ -123,21 +142,7 @@ class SiloBounds:
 
     def point(self, pair: Point) -> Point:
         """Return the pair with Σ_k p_k λ_{k,z} as the multiplier of the cell z."""
-        problem, lam = self.problem, np.zeros(self.problem.n_cells)
-        parent = own_copies(problem) % max(1, problem.n_cells)
-        shares = problem.task.shares[self.cells.silo]
-        np.add.at(lam, parent, shares * pair.multipliers)
+        lam = np.zeros(self.problem.n_cells)
+        shares = self.problem.task.shares[self.cells.silo]
+        np.add.at(lam, self.parent, shares * pair.multipliers)
         return Point(pair.w, lam)
-
-
-def own_copies(problem: Problem) -> IntArray:
-    """Which of the cells' copies, silo after silo, have rows."""
-    cells, silos = problem.cells, problem.silo_names
-    there = cells.everywhere | (np.arange(len(silos))[:, None] == cells.silo)
-    counts = problem.count(cells.in_each_silo(silos))
-    return np.flatnonzero(there.reshape(-1) & (counts > 0))
-
-
-def silo_cells(problem: Problem) -> Cells:
-    """Return the cells (k, z)."""
-    return problem.cells.in_each_silo(problem.silo_names).take(own_copies(problem))

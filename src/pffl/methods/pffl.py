@@ -35,6 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -91,11 +92,6 @@ class PrimalDual(LocalTraining):
     def planned_rounds(self) -> int:
         """E·T."""
         return self.dual_rounds * self.rounds_per_dual
-
-    def returned(self, problem: Problem) -> Iterate:
-        """Which w is returned; unasked, the recent mean where losses are convex."""
-        free = self.iterate is None and problem.task.model.convex
-        return "recent" if free else super().returned(problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +153,9 @@ class PFFL(PrimalDual):
         trainer = Trainer(problem, self, problem)
         yield from trainer.tune()  # step sizes
         theta, w = np.zeros(problem.n_cells), problem.start()  # line 1
-        averages = kept_iterate(trainer)
-        dual_step = DualStep(self.dual_rounds, self.dual_step_size, problem)
+        averages = kept_iterate(trainer, self.returned(problem))
+        length = partial(mirror_length, bound=problem.multiplier_bound)
+        dual_step = DualStep(self.dual_rounds, self.dual_step_size, problem, length)
         for _ in range(self.dual_rounds):  # line 2
             lam = capped_softmax(theta, problem.multiplier_bound)  # line 3
             for _ in range(self.rounds_per_dual):  # line 4
@@ -172,10 +169,8 @@ class PFFL(PrimalDual):
 
     def returned(self, problem: Problem) -> Iterate:
         """Which iterate is returned."""
-        chosen = super().returned(problem)
-        if self.iterate is None and chosen == "last":
-            return "best" if self.silos(problem, 0) is None else "last"
-        return chosen
+        whole = "best" if self.silos(problem, 0) is None else "last"
+        return self.iterate or ("recent" if problem.task.model.convex else whole)
 
     def normalizes(self, problem: Problem) -> bool:
         """Whether silos' steps are divided by their mass; by default where η_w is ours.
@@ -202,13 +197,17 @@ class PFFL(PrimalDual):
     @property
     def _gap_rounds(self) -> tuple[int, ...]:
         """Ends of dual rounds, ever further apart."""
-        found, inner, round = list[int](), self.rounds_per_dual, 0
-        while True:
-            wait = max(FIRST_GAP, math.ceil(GAP_SPACING * round) - round)
-            round += math.ceil(wait / inner) * inner
-            if round >= self.dual_rounds * inner:
-                return tuple(found)
-            found.append(round)
+        found, inner = [0], self.rounds_per_dual
+        while found[-1] < self.dual_rounds * inner:
+            wait = math.ceil((GAP_SPACING - 1.0) * found[-1])
+            found.append(found[-1] + math.ceil(max(FIRST_GAP, wait) / inner) * inner)
+        return tuple(found[1:-1])
+
+
+def mirror_length(theta: FloatArray, v: FloatArray, bound: float) -> float:
+    """Return √vᵀDv with D = ∂λ/∂θ: how far λ moves with θ, relative to λ."""
+    lam = capped_softmax(theta, bound)
+    return math.sqrt(max(0.0, float(lam @ v**2) - float(lam @ v) ** 2 / bound))
 
 
 def violation_on(problem: Problem, w: FloatArray, split: str) -> Part[FloatArray]:

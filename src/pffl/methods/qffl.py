@@ -65,7 +65,7 @@ class QFFL(FedAvg):
         risk = Objective(problem.task, none, risk_weight=1.0, loss_power=self.q)
         trainer, w = Trainer(problem, self), problem.start()  # line 1
         yield from trainer.tune()
-        kept = kept_iterate(trainer)
+        kept = kept_iterate(trainer, self.iterate)
         for _ in range(self.rounds):  # line 2
             total = yield trainer.query(w, risk)  # lines 3 to 5
             eta = trainer.step_size(risk)

@@ -27,16 +27,7 @@ from typing import ClassVar
 import numpy as np
 
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import (
-    GRADIENTS_ONLY,
-    MULTIPLIER_BOUNDS,
-    Count,
-    Grid,
-    Method,
-    NonNegative,
-    Positive,
-    check_hessians,
-)
+from pffl.methods import base
 from pffl.methods.local import Averages
 from pffl.methods.pooled import Newton
 from pffl.numerics import capped_softmax
@@ -52,7 +43,7 @@ USUAL_NEWTON_STEPS = 3  # that it takes, rarely more
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reductions(Method):
+class Reductions(base.Method):
     """Exponentiated gradient against an exact oracle for weighted risk minimisation.
 
     It begins with B/(Z+1) for every cell, and returns the mean over all iterations: an
@@ -73,15 +64,15 @@ class Reductions(Method):
         Length of the gradient at which a best response is one.
     """
 
-    multiplier_bound: Positive = 10.0
-    risk_weight: NonNegative = 1.0
-    iterations: Count = 200
-    target_gap: Positive = 1e-3
-    dual_step_size: Positive | None = None
-    oracle_tolerance: Positive = 1e-8
+    multiplier_bound: base.Positive = 10.0
+    risk_weight: base.NonNegative = 1.0
+    iterations: base.Count = 200
+    target_gap: base.Positive = 1e-3
+    dual_step_size: base.Positive | None = None
+    oracle_tolerance: base.Positive = 1e-8
     name: ClassVar[str] = "reductions"
     saddle: ClassVar[bool] = True
-    grid: ClassVar[Grid] = {"multiplier_bound": MULTIPLIER_BOUNDS}
+    grid: ClassVar[base.Grid] = {"multiplier_bound": base.MULTIPLIER_BOUNDS}
 
     @property
     def most_rounds(self) -> int:
@@ -90,7 +81,7 @@ class Reductions(Method):
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Algorithm 2; a search for h_{t+1} begins at h_t, of which all is known."""
-        check_hessians(self, problem, GRADIENTS_ONLY)
+        base.check_hessians(self, problem, base.GRADIENTS_ONLY)
         theta = violations = np.zeros(problem.n_cells)  # line 1
         search = Newton.at(linear(problem.task).start(problem.seed))
         mixture, point = Averages(), Point(search.origin, theta)

@@ -12,7 +12,7 @@ from pffl.constraints import EVERY_SILO, Cells, Constraint
 from pffl.data import Schema
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Positive
-from pffl.methods.local import Descent, Objective, Trainer, weighted_smoothness
+from pffl.methods.local import Descent, Objective, Trainer
 from pffl.problem import Point, Problem
 
 
@@ -30,7 +30,7 @@ class TiltedLoss(Descent):
         yield from trainer.tune()
         lam = problem.counts / problem.counts.sum()
         for _ in range(self.rounds):  # line 2
-            L = weighted_smoothness(trainer.curvatures, own, lam)
+            L = trainer.smoothness(lam)
             weighed = Objective(problem.task, own.cell_weights(lam), 0.0, problem.mu, L)
             w, total = yield from trainer.descend(w, weighed)  # lines 3 and 4
             r = problem.violation_among(total.cell_losses, trainer.silos)
