@@ -49,8 +49,12 @@ class WeightStep(DualStep):
     caution = 0.2  # w is still on its way
 
     def __init__(self, method: DescentAscent, problem: Problem) -> None:
-        size = method.dual_step_size
-        super().__init__(method.rounds, size, problem, lambda _, v: np.linalg.norm(v))
+        super().__init__(
+            method.rounds,
+            method.dual_step_size,
+            problem,
+            lambda _, v: float(np.linalg.norm(v)),
+        )
         self.calls = 0
 
     def first(self, r: FloatArray) -> float:

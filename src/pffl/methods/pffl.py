@@ -169,8 +169,9 @@ class PFFL(PrimalDual):
 
     def returned(self, problem: Problem) -> Iterate:
         """Which iterate is returned."""
-        whole = "best" if self.silos(problem, 0) is None else "last"
-        return self.iterate or ("recent" if problem.task.model.convex else whole)
+        if self.iterate is not None or problem.task.model.convex:
+            return self.iterate or "recent"
+        return "best" if self.silos(problem, 0) is None else "last"
 
     def normalizes(self, problem: Problem) -> bool:
         """Whether silos' steps are divided by their mass; by default where η_w is ours.
