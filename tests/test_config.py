@@ -27,9 +27,9 @@ SYNTHETIC: dict[str, Any] = {"name": "synthetic", "rows": 300, "silos": 2}
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 scalars = st.booleans() | st.integers() | st.floats(allow_nan=False) | texts
 tables = st.recursive(
-    st.dictionaries(texts, scalars | st.lists(scalars, max_size=3), max_size=3),
+    st.dictionaries(texts, scalars | st.lists(scalars), min_size=1, max_size=3),
     lambda inner: st.dictionaries(
-        texts, inner | st.lists(inner, min_size=1, max_size=2) | scalars, max_size=3
+        texts, inner | st.lists(inner, min_size=1) | scalars, min_size=1, max_size=3
     ),
     max_leaves=6,
 )
@@ -40,12 +40,6 @@ tables = st.recursive(
 @given(tables)
 def test_what_is_written_is_read_back(table):
     assert tomllib.loads(config.dumps(table)) == table
-
-
-@pytest.mark.parametrize("value", [object(), "half \ud800"])
-def test_what_toml_cannot_hold_is_refused(value):
-    with raises(UsageError, "not-toml"):
-        config.dumps({"a": value})
 
 
 @pytest.mark.parametrize(

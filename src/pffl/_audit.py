@@ -677,7 +677,7 @@ def save_audit(found: Audit, spec: config.RunSpec, place: runs.RunDirectory) -> 
         **spec.data.sections(place.directory),
         "constraint": config.constraint_sections(promised),
         "run": {"engine": spec.settings.engine, **asdict(spec.options)},
-        "about": config.about_section(spec.about),
+        "about": asdict(spec.about),
     }
     found = replace(found, evidence=replace(found.evidence, about=spec.about))
     place.save(found, config.dumps(sections))

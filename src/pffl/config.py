@@ -38,7 +38,7 @@ from pffl.data.schema import Schema
 from pffl.data.table import TableOptions
 from pffl.datasets import DATASETS
 from pffl.engines import Engine
-from pffl.errors import DataError, PFFLError, Problems, UsageError, wrong
+from pffl.errors import DataError, Problems, UsageError, wrong
 from pffl.evidence.record import About
 from pffl.methods import METHODS, Method
 from pffl.methods.pffl import PFFL
@@ -50,15 +50,7 @@ from pffl.numerics import is_number
 from pffl.prepare import Options
 from pffl.privacy.terms import Privacy
 from pffl.queries.validation import Policy
-from pffl.records import (
-    check,
-    construct,
-    make,
-    parameters,
-    read_toml,
-    suggestion,
-    table,
-)
+from pffl.records import check, make, parameters, read_toml, suggestion, table
 from pffl.registry import Registry
 
 F = TypeVar("F", Federation, Engine)
@@ -147,65 +139,44 @@ class TrainingPlan:
         return chosen(**{name: getattr(mine, name) for name in known})
 
 
-def read_plan(
-    sections: Mapping[str, object], problems: Problems
-) -> TrainingPlan | None:
-    """Read model, constraint, method, run, privacy; None if there are problems."""
-    tables = {
-        name: table(sections.get(name, {}), f"[{name}]", problems)
+def read_plan(sections: Mapping[str, object]) -> TrainingPlan:
+    """Read model, constraint, method, run, privacy; all problems are one error."""
+    model, method, run, privacy = (
+        dict(table(sections.get(name, {}), f"[{name}]"))
         for name in ("model", "method", "run", "privacy")
-    }
-    if tables["model"].get("l2") == AUTO:
-        tables["run"] = {**tables["run"], "l2": AUTO}
-        tables["model"] = {k: v for k, v in tables["model"].items() if k != "l2"}
-    # Only numeric targets have a range; networks are trained in rounds.
-    kind = LeastSquares if "target_range" in tables["model"] else LogisticRegression
-    model = _read_kind(tables["model"], "model", kind.name, problems)
-    linear = default_method(LogisticRegression()).name
-    usual = PFFL.name if isinstance(model, Recipe) else linear
-    method = _read_kind(tables["method"], "method", usual, problems)
-    constraint = read_constraint(sections.get("constraint"), problems)
-    settings = make(tables["run"], RunSettings, "[run]", problems)
-    budget = dict(tables["privacy"])
-    secure_sum: Any = budget.pop("secure_sum", None)
-    if secure_sum not in (None, True, False):
-        problems.add(wrong("secure_sum", "[privacy]", "true or false", secure_sum))
-    if budget and "epsilon" not in budget:
-        given = ", ".join(budget)
-        problems.add(f"[needs-epsilon] [privacy] {given} goes with a budget, epsilon")
-    elif budget:
-        privacy = make(budget, Privacy, "[privacy]", problems)
-    if problems.found or not (model and method and settings):
-        return None
-    return TrainingPlan(
-        model=model,
-        any_model="kind" not in tables["model"],
-        constraint=constraint,
-        method=method,
-        settings=settings,
-        secure_sum=secure_sum,
-        privacy=privacy if budget else None,
     )
+    if model.get("l2") == AUTO:
+        run["l2"] = model.pop("l2")
+    # Only numeric targets have a range; networks are trained in rounds.
+    usual_model = LeastSquares if "target_range" in model else LogisticRegression
+    linear = default_method(LogisticRegression()).name
+    usual = PFFL.name if model.get("kind") in RECIPES else linear
+    secure_sum: Any = privacy.pop("secure_sum", None)
+    found: dict[str, Any] = {"secure_sum": secure_sum, "any_model": "kind" not in model}
+    with Problems("run file", UsageError) as problems:
+        with problems.noting():
+            found["model"] = _read_kind(model, "model", usual_model.name)
+        with problems.noting():
+            found["method"] = _read_kind(method, "method", usual)
+        with problems.noting():
+            found["constraint"] = read_constraint(sections.get("constraint"))
+        with problems.noting():
+            found["settings"] = make(run, RunSettings, "[run]")
+        with problems.noting():
+            found["privacy"] = make(privacy, Privacy, "[privacy]") if privacy else None
+        if secure_sum not in (None, True, False):
+            problems.add(wrong("secure_sum", "[privacy]", "true or false", secure_sum))
+    return TrainingPlan(**found)
 
 
-def read_constraint(given: object, problems: Problems) -> Constraint | None:
+def read_constraint(given: object) -> Constraint | None:
     """Read [constraint], or all of several [[constraint]]; None without one."""
-    if given is None:
-        return None
-    tables: list[Any] = given if isinstance(given, list) else [given]
-    if not all(isinstance(one, Mapping) for one in tables):
-        table(given, "[constraint]", problems)
-        return None
+    tables = given if isinstance(given, list) else [] if given is None else [given]
     usual = BoundedGroupLoss.name
-    parts = [_read_kind(one, "constraint", usual, problems) for one in tables]
-    if any(part is None for part in parts) or not parts:
-        return None
-    try:
-        joined: Constraint = reduce(operator.and_, parts)
-    except UsageError as error:
-        problems.add(error)
-        return None
-    return joined
+    parts = [
+        _read_kind(table(one, "[constraint]"), "constraint", usual) for one in tables
+    ]
+    return reduce(operator.and_, parts) if parts else None
 
 
 KINDS: dict[str, Mapping[str, Any]] = {
@@ -215,24 +186,14 @@ KINDS: dict[str, Mapping[str, Any]] = {
 }
 
 
-def _read_kind(
-    values: Mapping[str, object], section: str, usual: str, problems: Problems
-) -> Any:
-    """Read a section whose `kind` names a class; None if it cannot be made."""
+def _read_kind(values: Mapping[str, object], section: str, usual: str) -> Any:
+    """Read a section whose `kind` names a class."""
     mine, kinds = dict(values), KINDS[section]
     name = str(mine.pop("kind", usual))
     if name not in kinds:
-        problems.add(f"[unknown-name] no {section} '{name}': {suggestion(name, kinds)}")
-        return None
-    try:
-        kind = kinds[name]
-    except PFFLError as error:  # of another package, which is broken
-        problems.add(error)
-        return None
-    found = check(mine, kind, name, problems, others=_own(section))
-    if found is None or ("bound" in mine and "bound" not in found):
-        return None  # one message about the bound is enough
-    return construct(kind, found, problems)
+        hint = suggestion(name, kinds)
+        raise UsageError(f"[unknown-name] no {section} '{name}': {hint}")
+    return make(mine, kinds[name], name, _own(section))
 
 
 def _own(section: str) -> Mapping[str, Any]:
@@ -252,8 +213,8 @@ class DataSource:
     ----------
     name
         What to call a run on these data.
-    open
-        Opens them; ``progress=`` is handed to loaders that show how far they are.
+    load
+        Opens them, whole; its ``progress=`` is handed to loaders that show it.
     values
         The section as it was given, with paths that do not depend on its place.
     federation
@@ -261,9 +222,13 @@ class DataSource:
     """
 
     name: str
-    open: Callable[..., Federation]
+    load: Callable[..., Federation]
     values: Mapping[str, object]
     federation: Path | None = None
+
+    def open(self, progress: object = None) -> Federation:
+        """Open the rows; those to certify on are set apart."""
+        return set_apart(self.load(progress=progress), self.values)
 
     def sections(self, directory: str | os.PathLike[str]) -> dict[str, object]:
         """Return [data] and [columns] as they read in a file in `directory`."""
@@ -324,52 +289,36 @@ def set_apart(federation: Federation, values: Mapping[str, Any]) -> Federation:
     return federation.with_calibration(float(share), random_state=values.get(STATE, 0))
 
 
-def read_data(
-    table: Mapping[str, object], base: Path, problems: Problems
-) -> DataSource | None:
+def read_data(section: Mapping[str, object], base: Path) -> DataSource:
     """Read [data]; paths start from `base`."""
-    if "federation" in table:
-        return _elsewhere(table, base, problems)
-    values = dict(table)
+    if "federation" in section:
+        return _elsewhere(section, base)
+    values = dict(section)
     share: Any = values.pop(APART, None)
-    path: Any = values.pop("path", None)
-    if path is not None:
-        found = _tables(path, values, base, problems)
-    else:
-        found = _data_set(values, base, problems)
-    if share is None or found is None:
+    found = (_table if "path" in values else _data_set)(values, base)
+    if share is None:
         return found
     if not (is_number(share) and 0 <= share < 1):
-        problems.add(wrong(APART, "[data]", "a number from 0 to below 1", share))
-        return None
-    whole, apart = found.open, {APART: share, STATE: values.get(STATE, 0)}
-    return replace(
-        found,
-        open=lambda progress=None: set_apart(whole(progress=progress), apart),
-        values={**found.values, APART: share},
-    )
+        raise UsageError(wrong(APART, "[data]", "a number from 0 to below 1", share))
+    return replace(found, values={**found.values, APART: share})
 
 
-def _data_set(
-    values: dict[str, object], base: Path, problems: Problems
-) -> DataSource | None:
+def _data_set(values: dict[str, object], base: Path) -> DataSource:
     """Return a data set by its name."""
     name = values.pop("name", None)
     if name is None:
         there = ", ".join(DATASETS)
-        problems.add(
+        raise UsageError(
             f"[missing-data] [data] needs a name (of {there}) or the path of a table"
         )
-        return None
     if name not in DATASETS:
         hint = suggestion(str(name), DATASETS)
-        problems.add(
+        raise UsageError(
             f"[unknown-data] no data set '{name}': {hint} (for a file, give its path)"
         )
-        return None
     load = DATASETS[str(name)].load
-    found = check(values, load, str(name), problems)
-    options = _map_paths(found or {}, lambda path: str(base / path))
+    found = check(values, load, str(name))
+    options = _map_paths(found, lambda path: str(base / path))
 
     def opened(progress: object = None) -> Federation:
         shows = progress and "progress" in inspect.signature(load).parameters
@@ -378,19 +327,11 @@ def _data_set(
     return DataSource(str(name), opened, {"name": name, **options})
 
 
-def _tables(
-    path: Any, values: dict[str, object], base: Path, problems: Problems
-) -> DataSource | None:
+def _table(values: dict[str, Any], base: Path) -> DataSource:
     """Return one table, of all silos."""
-    if not isinstance(path, str) or not path:
-        problems.add(wrong("path", "[data]", "text", path))
-        return None
-    options = check(values, TableOptions, "a table", problems)
-    if options is None:
-        return None
-    if len(options) == len(values):
-        # What does not go together is refused before a table is read.
-        construct(TableOptions, options, problems)
+    path = _text(values.pop("path"), "path")
+    options = check(values, TableOptions, "a table")
+    TableOptions(**options)  # what does not go together is refused before it is read
     place = str(base / path)
     return DataSource(
         Path(path).stem,
@@ -399,20 +340,14 @@ def _tables(
     )
 
 
-def _elsewhere(
-    values: Mapping[str, object], base: Path, problems: Problems
-) -> DataSource | None:
+def _elsewhere(values: Mapping[str, object], base: Path) -> DataSource:
     """Return rows that stay with the sites: there is nothing to open."""
-    given = values["federation"]
     if others := sorted(set(values) - {"federation"}):
-        problems.add(
+        raise UsageError(
             "[options-conflict] [data] has a federation file, so nothing else: not "
             f"{others}"
         )
-    if not isinstance(given, str) or not given:
-        problems.add(wrong("federation", "[data]", "text", given))
-        return None
-    path = base / given
+    path = base / _text(values["federation"], "federation")
 
     def opened(progress: object = None) -> Federation:
         raise UsageError(
@@ -421,6 +356,12 @@ def _elsewhere(
         )
 
     return DataSource(path.stem, opened, {"federation": str(path)}, path)
+
+
+def _text(value: object, key: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise UsageError(wrong(key, "[data]", "text", value))
+    return value
 
 
 def _map_paths(
@@ -504,7 +445,6 @@ class Job(Generic[F]):
             del options["certify"]
         masked = {"secure_sum": True} if self.secure_sum else {}
         noise = {} if spec.privacy is None else asdict(spec.privacy)
-        noise = {key: value for key, value in noise.items() if value != {}}
         here = isinstance(self.federation, Federation)
         return dumps(
             {
@@ -514,16 +454,10 @@ class Job(Generic[F]):
                 "method": spec.method.describe(),
                 "run": {"engine": spec.settings.engine, "seed": seed, **options},
                 "policy": None if here else asdict(spec.policy),
-                "privacy": {**masked, **noise} or None,
-                "about": about_section(spec.about),
+                "privacy": {**masked, **noise},
+                "about": asdict(spec.about),
             }
         )
-
-
-def about_section(about: About) -> dict[str, str] | None:
-    """What was stated, as a table of a run file; None if nothing was."""
-    stated = {key: value for key, value in asdict(about).items() if value is not None}
-    return stated or None
 
 
 def constraint_sections(constraint: Constraint | None) -> object:
@@ -540,9 +474,7 @@ def _flat(plain: Mapping[str, Any]) -> Iterable[Mapping[str, object]]:
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> RunSpec:
     """Read a run file; `overrides` are settings such as ``method.rounds=50``."""
-    sections = read_toml(path)
-    for setting in overrides:
-        sections = merge(sections, parse_setting(setting))
+    sections = reduce(merge, map(parse_setting, overrides), read_toml(path))
     return parse(sections, source=str(path), base=Path(path).parent)
 
 
@@ -571,38 +503,37 @@ def parse(
     base
         Folder that relative paths start from.
     """
-    problems = Problems(source, UsageError)
     sections = {**sections, **_declared(sections, base)}
-    for name in sections:
-        if name not in SECTIONS:
-            problems.add(
-                f"[unknown-key] there is no section [{name}]: "
-                f"{suggestion(name, SECTIONS)}"
-            )
-    tables = {n: table(sections.get(n, {}), f"[{n}]", problems) for n in TABLES}
-    data = read_data(_data_section(tables), base, problems)
-    plan = read_plan({**tables, "constraint": sections.get("constraint")}, problems)
-    policy = make(tables["policy"], Policy, "[policy]", problems)
-    about = make(tables["about"], About, "[about]", problems)
-    problems.raise_if_any()
-    if not (data and plan and policy and about):
-        raise UsageError(f"[missing-section] {source}: incomplete")
-    if policy.weight_bound is None:  # what is assumed of rows is asked of sites
-        policy = replace(policy, weight_bound=plan.options.weight_bound)
-    return RunSpec(**vars(plan), data=data, policy=policy, about=about)
+    found: dict[str, Any] = {}
+    with Problems(source, UsageError) as problems:
+        for name in sections:
+            if name not in SECTIONS:
+                hint = suggestion(name, SECTIONS)
+                problems.add(f"[unknown-key] there is no section [{name}]: {hint}")
+        with problems.noting():
+            tables = {n: table(sections.get(n, {}), f"[{n}]") for n in TABLES}
+            with problems.noting():
+                found["data"] = read_data(_data_section(tables), base)
+            with problems.noting():
+                found |= vars(read_plan(sections))
+            with problems.noting():
+                found["policy"] = make(tables["policy"], Policy, "[policy]")
+            with problems.noting():
+                found["about"] = make(tables["about"], About, "[about]")
+    spec = RunSpec(**found)
+    if spec.policy.weight_bound is None:  # what is assumed of rows is asked of sites
+        policy = replace(spec.policy, weight_bound=spec.options.weight_bound)
+        spec = replace(spec, policy=policy)
+    return spec
 
 
 def stated(settings: Sequence[str]) -> About:
     """Read settings of [about], and of nothing else."""
-    sections: dict[str, object] = {}
-    for setting in settings:
-        sections = merge(sections, parse_setting(setting))
-    with Problems("command line", UsageError) as problems:
-        for name in set(sections) - {"about"}:
-            problems.add(f"[no-effect] [{name}] has no effect on a card: about.KEY")
-        values = table(sections.get("about", {}), "[about]", problems)
-        found = make(values, About, "[about]", problems)
-    return found or About()
+    sections: Mapping[str, Any] = reduce(merge, map(parse_setting, settings), {})
+    if others := sorted(set(sections) - {"about"}):
+        raise UsageError(f"[no-effect] {others} have no effect on a card: about.KEY")
+    about: About = make(table(sections.get("about", {}), "[about]"), About, "[about]")
+    return about
 
 
 def _declared(sections: Mapping[str, Any], base: Path) -> dict[str, Any]:
@@ -634,7 +565,7 @@ def _data_section(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def dumps(sections: Mapping[str, object]) -> str:
-    """Write tables as TOML; entries that are None are left out.
+    """Write tables as TOML; entries that are None, and empty tables, are left out.
 
     >>> print(dumps({"run": {"seed": 1}, "data": {"path": "a.csv", "id": None}}))
     [run]
@@ -644,25 +575,14 @@ def dumps(sections: Mapping[str, object]) -> str:
     path = "a.csv"
     <BLANKLINE>
     """
-    try:
-        text = tomli_w.dumps(_without_none(sections))
-        text.encode()
-    except TypeError as error:
-        raise UsageError(f"[not-toml] a run file cannot hold this: {error}") from error
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            "[not-toml] a run file cannot hold half of a surrogate pair"
-        ) from error
-    return text
+    return tomli_w.dumps(_present(sections))
 
 
-def _without_none(value: Any) -> Any:
+def _present(value: Any) -> Any:
     if isinstance(value, Mapping):
-        known = {key: entry for key, entry in value.items() if entry is not None}
-        return {key: _without_none(entry) for key, entry in known.items()}
-    if isinstance(value, list | tuple):
-        return [_without_none(entry) for entry in value]
-    return value
+        kept = {key: _present(entry) for key, entry in value.items()}
+        return {key: entry for key, entry in kept.items() if entry not in (None, {})}
+    return list(map(_present, value)) if isinstance(value, list | tuple) else value
 
 
 def parse_setting(setting: str) -> dict[str, object]:

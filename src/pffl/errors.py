@@ -9,7 +9,8 @@ and raised together (`Problems`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import ClassVar
 
@@ -24,8 +25,8 @@ class PFFLError(Exception):
         5 federation, 6 artefact, 7 privacy budget; see docs/commands.md.
     code
         What is wrong, in a word that stays the same when the sentence is reworded.
-    codes
-        One for each problem, if the error collects several.
+    codes, problems
+        Code and sentence of each problem, if the error collects several.
     fields
         Which column, line, extra … it is about, where that is one thing.
 
@@ -47,6 +48,7 @@ class PFFLError(Exception):
         super().__init__(text)
         self.code = code or type(self).code
         self.codes: tuple[str, ...] = (self.code,)
+        self.problems: tuple[str, ...] = (text,)
         self.fields = fields
 
 
@@ -155,26 +157,26 @@ class Problems:
         self.codes.append(code or self.error.code)
         self.fields = self.fields or fields
 
-    def extend(self, problems: Iterable[object]) -> None:
-        """Note several problems."""
-        for problem in problems:
-            self.add(problem)
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note what an error in this block says, and go on after the block."""
+        try:
+            yield
+        except PFFLError as error:
+            for code, text in zip(error.codes, error.problems, strict=True):
+                self.add(f"[{code}] {text}")
 
     def raise_if_any(self) -> None:
         """Raise everything found so far as one error."""
         if not self.found:
             return
-        if len(self.found) == 1:
-            error = self.error(f"{self.subject}: {self.found[0]}")
-        else:
-            listing = "\n".join(f"  - {problem}" for problem in self.found)
-            error = self.error(f"{self.subject}: {len(self.found)} problems\n{listing}")
+        text = self.found[0]
+        if len(self.found) > 1:
+            text = "\n  - ".join([f"{len(self.found)} problems", *self.found])
+        error = self.error(f"{self.subject}: {text}", **self.fields)
         error.code, error.codes = self.codes[0], tuple(self.codes)
-        error.fields = self.fields
+        error.problems = tuple(self.found)
         raise error
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.found)
 
     def __enter__(self) -> Problems:
         return self

@@ -173,11 +173,9 @@ def check(
     values: Mapping[str, object],
     source: Source,
     owner: str,
-    problems: Problems,
-    *,
     others: Mapping[str, Source] | None = None,
-) -> dict[str, Any] | None:
-    """Check names and types; return what is good, or None if a key is missing.
+) -> dict[str, Any]:
+    """Check names and types of a section, and raise all that is wrong with them.
 
     `others` may be named as having an unknown key. Text where a list is meant is cut at
     its commas, and a date is text.
@@ -187,47 +185,27 @@ def check(
         known = model.model_fields.get(key)
         if isinstance(value, str) and known and _is_list(known.annotation):
             good[key] = [part.strip() for part in value.split(",")]
-    told: dict[str, list[Any]] = {}
-    try:
-        found = _validated(model, good)
+    try:  # in JSON a list may be what becomes a tuple
+        found = model.model_validate_json(json.dumps(good, default=str))
     except ValidationError as refused:
-        errors = sorted(refused.errors(), key=lambda one: one["type"] == "missing")
-        for entry in errors:
+        told: dict[str, list[Any]] = {}
+        for entry in sorted(refused.errors(), key=lambda one: one["type"] == "missing"):
             told.setdefault(str((*entry["loc"], "")[0]), []).append(entry)
+        problems = Problems(owner, UsageError)
         for key, entries in told.items():
             problems.add(_refused(key, entries, model, owner, others or {}))
-            good.pop(key, None)
-        if errors[-1]["type"] == "missing":
-            return None
-        found = _validated(model, good)
+        problems.raise_if_any()
     return {key: _frozen(getattr(found, key)) for key in good}
 
 
-def _validated(model: type[BaseModel], values: Mapping[str, object]) -> BaseModel:
-    # In JSON a list may be what becomes a tuple.
-    return model.model_validate_json(json.dumps(values, default=str))
-
-
 def make(
-    values: Mapping[str, object], source: Any, owner: str, problems: Problems
+    values: Mapping[str, object],
+    source: Any,
+    owner: str,
+    others: Mapping[str, Source] | None = None,
 ) -> Any:
-    """Return the object of a section, or note why there is none."""
-    found = check(values, source, owner, problems)
-    return None if found is None else construct(source, found, problems)
-
-
-def construct(
-    make: Callable[..., T], values: Mapping[str, Any], to: Problems
-) -> T | None:
-    """Make the object, or note why it refuses these values."""
-    try:
-        return make(**values)
-    except PFFLError as error:
-        codes = dict(enumerate(error.codes))
-        head, *lines = str(error).split("\n  - ")
-        for place, reason in enumerate(lines or [head.partition(": ")[2] or head]):
-            to.add(f"[{codes.get(place, error.code)}] {reason}")
-        return None
+    """Return the object of a section, or raise why there is none."""
+    return source(**check(values, source, owner, others))
 
 
 def _refused(
@@ -252,12 +230,13 @@ def _refused(
     )
 
 
-def table(values: object, owner: str, problems: Problems) -> Mapping[str, Any]:
-    """Return what must be a table; otherwise an empty one, with a note."""
-    if isinstance(values, Mapping):
-        return values
-    problems.add(f"[wrong-value] {owner} must be a table. Got {values!r} instead.")
-    return {}
+def table(values: object, owner: str) -> Mapping[str, Any]:
+    """Return what must be a table."""
+    if not isinstance(values, Mapping):
+        raise UsageError(
+            f"[wrong-value] {owner} must be a table. Got {values!r} instead."
+        )
+    return values
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -64,7 +64,7 @@ def test_a_run_with_a_budget(table, tmp_path, capsys):
     ("more", "error"),
     [
         (["--epsilon", "1", "--set", "columns=no.toml"], "cannot-read"),
-        (["--set", "privacy.delta=1e-6"], "needs-epsilon"),
+        (["--set", "privacy.delta=1e-6"], "missing-key"),
         (["--epsilon", "1", "--set", "privacy.ranges.age=1"], "wrong-value"),
         (["--epsilon", "1", "--l2", "auto"], "not-under-noise"),
         (["--epsilon", "1", "--set", "privacy.delta=2"], "wrong-value"),

@@ -91,10 +91,8 @@ def check_silos(
         problems.add(f"[no-training-rows] silos without training rows: {listing(bare)}")
     for silo in silos:
         for split, rows in silo.splits.items():
-            problems.extend(
-                f"[{code}] silo '{silo.name}', {split}: {problem}"
-                for code, problem in _row_problems(schema, rows)
-            )
+            for code, problem in _row_problems(schema, rows):
+                problems.add(f"[{code}] silo '{silo.name}', {split}: {problem}")
     if labels and schema.labels and not problems.found:
         seen = {int(y) for rows in trained for y in (rows.y.min(), rows.y.max())}
         if len(seen) == 1:

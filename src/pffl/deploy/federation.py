@@ -24,7 +24,7 @@ from pffl.data.read import is_number
 from pffl.data.rows import Rows
 from pffl.data.schema import Schema, counted_alike
 from pffl.deploy.keys import PublicKey
-from pffl.errors import DataError, Problems, UsageError
+from pffl.errors import DataError, Problems
 from pffl.queries.validation import MIN_SITES
 from pffl.records import Record, read
 from pffl.typing import BoolArray, IntArray
@@ -220,9 +220,7 @@ def plan_of(agreed: Agreement) -> TrainingPlan | None:
         return None
     from pffl.config import read_plan
 
-    with Problems("the agreed run", UsageError) as problems:
-        plan = read_plan(agreed.run, problems)
-    return plan
+    return read_plan(agreed.run)
 
 
 def agreed_sets(agreed: Agreement) -> IntArray:
