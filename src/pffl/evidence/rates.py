@@ -5,13 +5,16 @@ Names follow the literature and fairlearn. A rate of no people is undefined, nev
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from pffl.bounds.rates import clopper_pearson_lower, clopper_pearson_upper
+from pffl.data.rows import Matrix, stored_width
 from pffl.evidence.record import Evidence, Sample, Scores, known
+from pffl.numerics import bounded_probabilities
 from pffl.records import Record
 from pffl.typing import FloatArray
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 THRESHOLDS = [k / 20 for k in range(1, 20)]  # that are tried, besides the model's own
 BINS = 10  # of probabilities, for calibration
+PIECE = 2**17  # numbers of inputs that are scaled at once: they stay in cache
 
 #: The sums of an `evaluate` total, or of a sample.
 Sums: TypeAlias = Any
@@ -256,20 +260,28 @@ def with_scores(
     cuts = [own, *(cut for cut in THRESHOLDS if cut != own)]
     M = np.inf if e.terms.loss_bound is None else e.terms.loss_bound
 
-    def total(value: FloatArray) -> list[float]:
-        found = np.bincount(stratum, weight * value, 2 * len(e.groups))
-        return [float(one) for one in found]
+    def selected(p: FloatArray) -> list[list[float]]:
+        """Weight of the rows above each threshold, by stratum, from one count."""
+        steps, size = np.sort(cuts), len(cuts) + 1
+        place = np.searchsorted(steps, p) + size * stratum
+        found = np.bincount(place, weight, 2 * size * len(e.groups))
+        above = found.reshape(-1, size)[:, ::-1].cumsum(axis=1)[:, -2::-1]
+        return [above[:, np.searchsorted(steps, cut)].tolist() for cut in cuts]
 
-    def measured(at: FloatArray) -> tuple[FloatArray, list[Any], list[Any]]:
-        inputs = [model.inputs.apply(part.X) for part in rows]
-        p = np.concatenate([model.predict_proba(at, X)[:, 1] for X in inputs])
-        kept = np.concatenate([model.bounded_proba(at, X, M)[:, 1] for X in inputs])
-        chosen = [total((p > cut).astype(np.float64)) for cut in cuts]
-        return kept, chosen, [_auc(y, kept, weight, group == a) for a in groups]
+    def ranked(kept: FloatArray) -> list[float | None]:
+        """Area under the curve of each group."""
+        return [_auc(y[own], kept[own], weight[own]) for own in members[:-1]]
 
-    groups = range(len(e.groups))
-    p, selected, auc = measured(w)
-    free = None if before is None else measured(np.array(before.model))
+    models = [w] if before is None else [w, np.array(before.model)]
+    probabilities = _probabilities(model, models, [part.X for part in rows])
+    bounded = probabilities
+    if model.loss_bound(M) is not None:
+        bounded = [bounded_probabilities(p, M) for p in probabilities]
+    small = group.astype(np.min_scalar_type(len(e.groups)))  # sorted by counting
+    order = np.argsort(small, kind="stable")
+    members = np.split(order, np.cumsum(np.bincount(group, minlength=len(e.groups))))
+    first, *free = [p[:, 1] for p in probabilities]
+    p, *others = [p[:, 1] for p in bounded]
     place = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], p) + BINS * group
     size = BINS * len(e.groups)
     sums = [np.bincount(place, weight * one, size) for one in (np.ones(len(p)), p, y)]
@@ -277,29 +289,46 @@ def with_scores(
     found = Scores(
         [*splits],
         cuts,
-        total(np.ones(len(p))),
-        selected,
-        auc,
+        np.bincount(stratum, weight, 2 * len(e.groups)).tolist(),
+        selected(first),
+        ranked(p),
         bins,
-        None if free is None else free[1],
-        None if free is None else free[2],
+        selected(free[0]) if free else None,
+        ranked(others[0]) if free else None,
     )
     return replace(e, scores=found)
 
 
-def _auc(y: FloatArray, p: FloatArray, weight: FloatArray, own: Any) -> float | None:
-    """Return the area under the curve of some rows; None where a label is missing.
+def _probabilities(
+    model: Model, models: Sequence[FloatArray], parts: Sequence[Matrix]
+) -> list[FloatArray]:
+    """Return class probabilities of all rows under each w; each row is read once."""
+    found: list[list[FloatArray]] = [[] for _ in models]
+    for X in parts:
+        n, width = X.shape[0], max(1, stored_width(X))
+        step = n if model.inputs.deferred else max(64, PIECE // width)
+        for start in range(0, n, step):
+            inputs = model.inputs.apply(X[start : start + step])
+            for w, into in zip(models, found, strict=True):
+                into.append(model.predict_proba(w, inputs))
+    return [np.concatenate(each) for each in found]
+
+
+def _auc(y: FloatArray, p: FloatArray, weight: FloatArray) -> float | None:
+    """Return the area under the curve; None where a label is missing.
 
     Probabilities that agree to 12 decimals are ties: the last digits of equal rows
     depend on how they were added up.
     """
-    _, place = np.unique(np.round(p[own], 12), return_inverse=True)
-    ones = np.bincount(place, weight[own] * y[own])
-    zeros = np.bincount(place, weight[own] * (1.0 - y[own]))
-    if not (ones.sum() > 0 and zeros.sum() > 0):
+    order = np.argsort(p)
+    p, y, weight = np.round(p[order], 12), y[order], weight[order]
+    below, mass = np.append(0.0, np.cumsum(weight[y == 0])), weight[y == 1]
+    if not (mass.sum() > 0 and below[-1] > 0):
         return None
-    below = np.cumsum(zeros) - 0.5 * zeros  # half of those with the same probability
-    return float(ones @ below / (ones.sum() * zeros.sum()))
+    zeros, ones = p[y == 0], p[y == 1]
+    low, high = (np.searchsorted(zeros, ones, side) for side in ("left", "right"))
+    # Half of those with the same probability count.
+    return float(mass @ (below[low] + below[high]) / (2 * mass.sum() * below[-1]))
 
 
 def ranking(e: Evidence) -> list[dict[str, Any]]:
