@@ -201,8 +201,8 @@ class Layout:
             width = max(1, stored_width(rows.X))
             long = max(LONG, 4 * rows.X.shape[1] // width)
             pays = len(rows) / (long * n_strata)
-            apart = merged is None and len(sizes) < pays
             known, place = np.unique(masses, return_inverse=True)
+            apart = merged is None and len(known) == len(sizes) < pays
             if merged is None and not apart and len(known) < pays:
                 block, by_size = place, np.arange(len(known))
                 units = block[silo] * n_strata + strata
@@ -211,7 +211,8 @@ class Layout:
             units = np.argsort(by_size, kind="stable")[silo] * n_strata + strata
             first = np.concatenate([[0], np.cumsum(sizes[by_size])])
         if merged is None:
-            order = firsts = np.argsort(units, kind="stable")
+            few = np.min_scalar_type(len(by_size) * n_strata)  # sorted by counting
+            order = firsts = np.argsort(units.astype(few), kind="stable")
             weight = None if rows.weight is None else rows.weight[order]
         else:
             order, firsts = merged[0], merged[0][merged[1]]
