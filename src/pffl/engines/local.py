@@ -71,6 +71,7 @@ LONG = 128  # rows of a silo's stratum: a run of more costs less than a further 
 ALIKE = 4 * np.finfo(np.float64).eps  # relative: p_k/m_k that differ by rounding only
 FEW = 1 << 15  # rows: so few are not worth merging
 WORTH = 0.5  # of the rows: more distinct ones are not merged
+MAX_STRIDE = 8  # of rows that Hessians are estimated from
 PRINTED = 2048  # rows whose prints are one product
 MIX, SHARE = np.uint64(0x9E3779B97F4A7C15), 32  # one of n prints is counted
 
@@ -328,6 +329,13 @@ class Layout:
         if self.merged is not None:
             return InRisk(by_row=np.add.reduceat(rows, self.merged))
         return InRisk(by_row=weighed(rows, self.weight))
+
+    def strides(self, sample: int) -> IntArray:
+        """Return which of each unit's rows are sampled: every n-th."""
+        if not sample or not isinstance(self.X, np.ndarray):
+            return np.ones(self.n_units, np.int64)
+        rows = np.bincount(self.units, minlength=self.n_units)
+        return np.clip(rows // sample, 1, MAX_STRIDE)
 
     def weights(self, rows: slice) -> FloatArray | None:
         """Return s_i of some consecutive rows; None without weights."""
@@ -1026,7 +1034,9 @@ def _stack(query: Query[Any], place: int) -> Hashable:
         asked = (query.slope, query.corrected, query.by_mass, query.silos)
         return *common, *steps, *asked, query.seed, query.round
     return (
-        (*common, query.order, query.diagonal) if isinstance(query, Expand) else common
+        (*common, query.order, query.diagonal, query.sample)
+        if isinstance(query, Expand)
+        else common
     )
 
 
@@ -1100,6 +1110,8 @@ def expand(
         return one_by_one(layout, queries[:1], spread) * len(queries)
     model, in_risk = linear(task), layout.in_risk(task.shares)
     p, places = model.n_parameters, layout.places_of(task.cells)
+    strides = layout.strides(queries[0].sample)
+    runs = len(task.cells) > 0  # without any, all rows of a piece are one sum
 
     def sums_of(pieces: Sequence[Piece]) -> list[tuple[FloatArray, FloatArray]]:
         """Sum up run by run: each row enters one product, or two where F needs one."""
@@ -1107,14 +1119,18 @@ def expand(
         for piece in pieces:
             X, y = layout.X[piece.rows], layout.y[piece.rows]
             weight, per_row = layout.weights(piece.rows), in_risk.rows(piece.rows)
+            if not runs and in_risk.by_unit is not None:
+                own = np.repeat(in_risk.by_unit[piece.units], piece.lengths)
+                per_row = weighed(own, weight)
             for query, (vectors, hessians) in zip(queries, found, strict=True):
                 terms = Terms.of(query, model, X, y)
                 if per_row is not None:
-                    vector, hessian = terms.sums(per_row, slice(None))
+                    least = int(strides[piece.units].min())
+                    vector, hessian = terms.sums(per_row, slice(None), least)
                     vectors[0] += vector
                     hessians[0] += hessian
-                for unit, run in piece.runs:
-                    vector, hessian = terms.sums(weight, run)
+                for unit, run in piece.runs if runs else ():
+                    vector, hessian = terms.sums(weight, run, strides[unit])
                     for place in places(unit):
                         vectors[place] += vector
                         hessians[place] += hessian
@@ -1193,8 +1209,13 @@ class Terms:
         slopes = np.concatenate(pulled, axis=1)
         return cls(model, X, np.array(values), slopes, bent, query.diagonal)
 
-    def sums(self, weight: FloatArray | None, rows: slice) -> tuple[Any, Any]:
-        """Return values and gradients in one vector, and the Hessian, of some rows."""
+    def sums(
+        self, weight: FloatArray | None, rows: slice, stride: int = 1
+    ) -> tuple[Any, Any]:
+        """Return values and gradients in one vector, and the Hessian, of some rows.
+
+        With a stride, the Hessian is that of every n-th row, weighed up.
+        """
         X, own = self.X[rows], None if weight is None else weight[rows]
         values = self.values[:, rows]
         if own is not None:
@@ -1206,6 +1227,12 @@ class Terms:
         bent = weighed(self.curvatures[rows], own)
         if self.diagonal:
             return np.append(vector, self.model.diagonal(X, bent)), 0.0
+        if stride > 1:
+            X, bent, all_of_them = X[::stride], bent[::stride], float(len(bent))
+            some = float(len(bent))
+            if own is not None:
+                all_of_them, some = float(own.sum()), float(own[::stride].sum())
+            bent = bent * (all_of_them / some)
         return vector, self.model.gram(X, bent)
 
 

@@ -20,6 +20,10 @@ values and gradients are asked for. Should it not, the Hessians known so far are
 by how the gradients changed (BFGS, of each function), and the next round asks for
 Hessians again. Sites always send them: a message costs more than its numbers.
 
+**Many rows** (in one process). Hessians are estimated from some rows of each stratum
+as long as steps converge, and kept where they converge fast: a Hessian costs p times as
+much as a gradient. Values and gradients, and so both bounds, are of all rows always.
+
 **Without Hessians** (in one process). Where they would be large, or rows
 are sparse, line 3 is solved in the span of w, of the last step and of H(λ)⁻¹ times the
 gradients of G and of the cells that may bind. The inverse is taken by conjugate
@@ -55,6 +59,8 @@ from pffl.queries import Expand, ExpandTotal
 from pffl.queries.expand import MAX_DIRECTIONS
 from pffl.typing import FloatArray, IntArray
 
+SAMPLE = 16  # rows of a stratum for each parameter, in a sample
+MIN_SAMPLED_WORK = 5e7  # n·p², below which the Hessians of all rows cost little
 MIN_CURVATURE = 1e-10  # sᵀy, in parts of ‖s‖·‖y‖, of a change that says nothing
 MAX_SOLVES = 3  # of H(λ)⁻¹, each at another λ, for one step
 MAX_PRODUCTS = 150  # of one solve
@@ -105,16 +111,19 @@ class Exact(GapMethod):
 
         if not with_products(problem):
             check_hessians(self, problem, GRADIENTS_ONLY)
-        return super().initial(problem, start)
+        return replace(super().initial(problem, start), rough=can_sample(problem))
 
-    def closer(self, problem: Problem) -> float:
-        """Newton's last round squares the gap; that of conjugate gradients does not."""
-        return super().closer(problem) if with_products(problem) else 0.01
+    def closer(self, problem: Problem, state: SaddleState) -> float:
+        """Newton's last round squares the gap; others do not."""
+        linear = state.rough or with_products(problem)
+        return super().closer(problem, state) if linear else 0.01
 
     def query(self, problem: Problem, state: SaddleState) -> Expand:
         """Ask for the expansion at the next w (line 4)."""
-        order = 1 if with_products(problem) else state.order
-        return Expand(problem.task, state.w, order)
+        if with_products(problem) or state.order == 1:
+            return Expand(problem.task, state.w)
+        sample = SAMPLE * problem.n_parameters if state.rough else 0
+        return Expand(problem.task, state.w, 2, sample=sample)
 
     def known(
         self, problem: Problem, state: SaddleState, raw: Expansion
@@ -159,6 +168,13 @@ class Exact(GapMethod):
 def with_products(problem: Problem) -> bool:
     """Whether products are asked for, and no Hessians: of rows in this process."""
     return not (hessians_small(problem) or problem.access.elsewhere)
+
+
+def can_sample(problem: Problem) -> bool:
+    """Whether Hessians are estimated from a sample of the rows, to begin with."""
+    work = float(problem.silo_counts.sum()) * problem.n_parameters**2
+    there = not (problem.access.elsewhere or problem.stored)
+    return there and work >= MIN_SAMPLED_WORK
 
 
 def hessians_small(problem: Problem) -> bool:

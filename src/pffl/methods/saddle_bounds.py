@@ -51,6 +51,8 @@ MAX_RADIUS = 1e9  # times the radius at the start
 ROUNDING = 1e-14
 FEW_CELLS = 40  # that a step may always weigh; of more, those that may bind
 MORE_CELLS = 20  # that are added at once
+FAST = 0.05  # of the gap: where a step leaves less, estimated Hessians are kept
+SLOW = 0.5  # of the gap: where a step leaves more, no Hessian is estimated any more
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +81,9 @@ class SaddleState:
         cell.
     penalty, promised
         ρ of the merit, and how much of it the step to `w` should save.
-    refused, order
-        Trials refused since `here`, and the order of the next expansion.
+    refused, order, rough
+        Trials refused since `here`, the order of the next expansion, and whether a
+        sample of the rows is enough for its Hessians.
     idle, stalled
         Rounds since a bound moved, and whether nothing more can be gained.
     above, below
@@ -113,6 +116,7 @@ class SaddleState:
     changes: tuple[FloatArray, ...] = ()
     refused: int = 0
     order: int = 2
+    rough: bool = False
     idle: int = 0
     stalled: bool = False
     above: float = 0.0
@@ -231,7 +235,7 @@ class GapMethod(Method):
     ) -> Generator[Expand, ExpandTotal, SaddleState]:
         """Choose the next w and λ by a model around an accepted w."""
 
-    def closer(self, problem: Problem) -> float:
+    def closer(self, problem: Problem, state: SaddleState) -> float:
         """Return the part of the target gap at which to stop."""
         return 0.4
 
@@ -291,9 +295,16 @@ class GapMethod(Method):
         terms = ScaledTerms.of(problem, state.radius)
         if accepted(terms, state, here, trial):
             last = self.nearly_closed(problem, state, before)
-            order = 1 if last and not problem.access.elsewhere else 2
-            way = trial.w - here.w
-            return replace(state, here=trial, refused=0, order=order, last=way)
+            last = last and not problem.access.elsewhere
+            fast = state.rough and state.round > 1 and state.gap <= FAST * before
+            return replace(
+                state,
+                here=trial,
+                refused=0,
+                order=1 if last or fast else 2,
+                rough=state.rough and state.gap <= SLOW * before,
+                last=trial.w - here.w,
+            )
         length = saddle.shorten(terms, here, trial, state.penalty)
         return replace(
             state,
@@ -301,6 +312,7 @@ class GapMethod(Method):
             promised=length * state.promised,
             refused=state.refused + 1,
             order=2,
+            rough=False,
         )
 
     def finished(self, state: SaddleState) -> bool:
@@ -360,10 +372,10 @@ class GapMethod(Method):
     def nearly_closed(
         self, problem: Problem, state: SaddleState, before: float
     ) -> bool:
-        """Whether the next of steps that converge quadratically closes the gap."""
-        expected = state.gap * (state.gap / before) ** 2
-        known = 0 < before < np.inf
-        return known and expected <= self.closer(problem) * self.target(problem, state)
+        """Whether the next step closes the gap, as fast as Newton's steps converge."""
+        expected = state.gap * (state.gap / before) ** (1 if state.rough else 2)
+        enough = self.closer(problem, state) * self.target(problem, state)
+        return 0 < before < np.inf and expected <= enough
 
     def _closed(self, problem: Problem, state: SaddleState) -> SaddleState:
         """Say whether the gap is as small as it was to be, and in floating point."""
@@ -372,7 +384,7 @@ class GapMethod(Method):
         hidden = max(
             ROUNDING * abs(state.upper), min(state.above + state.below, target)
         )
-        closed = state.gap <= max(self.closer(problem) * target, hidden)
+        closed = state.gap <= max(self.closer(problem, state) * target, hidden)
         sure = state.gap + state.above + state.below <= 0.5 * target
         return replace(state, closed=bool(closed), sure=bool(sure))
 

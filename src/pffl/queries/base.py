@@ -758,7 +758,7 @@ def read_query(
     return cls(**known), index if place is None else place.index
 
 
-LOCAL = ("task", "schema", "silos", "adding")
+LOCAL = ("task", "schema", "silos", "adding", "sample")
 
 
 def _travelling(cls: type[Query[Any]]) -> list[Field[Any]]:

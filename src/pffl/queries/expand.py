@@ -136,6 +136,9 @@ class Expand(TrainingQuery[ExpandTotal]):
     typical
         What L/p_k is about, so that powers of it stay in the range of fixed point;
         empty for the losses' unit.
+    sample
+        Rows of a stratum that are enough for Hessians, which may then be estimates; 0:
+        all rows. Sites are not told, and take all.
     noise, loss_bound
         Of losses up to M, of gradients and of ¼Σxxᵀ, which no Hessian of a logistic
         loss is above, of each block of strata: F and cells follow from these.
@@ -151,6 +154,7 @@ class Expand(TrainingQuery[ExpandTotal]):
     diagonal: bool = False
     sharpness: float = 0.0
     typical: FloatArray = vector("1+z", default_factory=empty)
+    sample: int = 0
 
     def __post_init__(self) -> None:
         if self.directions.size == 0:
