@@ -97,6 +97,7 @@ HOMES = {
     "methods.ascent": ":ascent Ascent example_weights",
     "methods.auto": ":auto hessians_fit",
     "methods.local": "MIN_SCALE SECOND_MOMENT_DECAY curvatures smoothness",
+    "methods.exact": ":exact",
     "methods.fairfed": "distances",
     "methods.fairgrad": "Notion:methods_fairgrad_Notion constants",
     "methods.fcfl": ":fcfl Gaps guarded_step least_norm stage_one stage_two",

@@ -186,3 +186,24 @@ def test_rows_with_equal_prints_that_differ_are_never_merged(monkeypatch, prints
     rows = np.column_stack([strata, y, X])
     for part in np.split(rows[order], starts[1:]):
         assert (part == part[0]).all()
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sample_estimates_hessians_and_nothing_else(kind, weights):
+    build, labels = MODELS[kind]
+    federation = repeated(3, sizes=(900, 900, 700), labels=labels, weights=weights)
+    engine = Local(federation)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6), model=build())
+    w = np.random.default_rng(0).normal(size=problem.n_parameters)
+    every = engine.ask(Expand(problem.task, w, 2))
+    some = engine.ask(Expand(problem.task, w, 2, sample=60))
+    np.testing.assert_array_equal(some.losses, every.losses)
+    np.testing.assert_array_equal(some.gradients, every.gradients)
+    assert not np.allclose(some.hessians, every.hessians, rtol=1e-6)
+    for estimate, hessian in zip(some.hessians, every.hessians, strict=True):
+        scale = np.linalg.norm(hessian, 2)
+        assert np.linalg.norm(estimate - hessian, 2) < 0.3 * scale
+        assert np.linalg.eigvalsh(estimate).min() > -1e-12 * scale
+    enough = engine.ask(Expand(problem.task, w, 2, sample=10**6))
+    np.testing.assert_array_equal(enough.hessians, every.hessians)

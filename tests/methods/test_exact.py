@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.engines import Reference
+from pffl.engines import Local, Reference
 from pffl.flow import Start
 from pffl.prepare import Options
 from pffl.problem import Point, lower_value
 from tests.driving import expand, iterate
 from tests.helpers import make_federation, make_problem, setting
-from tests.inside import candidate_multipliers, relevant_cells, saddle
+from tests.inside import candidate_multipliers, exact, relevant_cells, saddle
 from tests.methods.biased import states as rounds_of
 
 
@@ -165,3 +165,25 @@ def test_of_many_cells_those_that_may_bind_are_weighed():
         assert (few.best.multipliers > 0).sum() < 40
     chosen = relevant_cells(np.linspace(-1.0, 1.0, 120), np.eye(120)[5])
     np.testing.assert_array_equal(chosen, [5, *range(100, 120)])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("l2", [0.0, 1e-5])
+@pytest.mark.parametrize("bound", [0.55, 0.3, 5.0])
+def test_estimated_hessians_end_at_the_same_saddle_point(monkeypatch, seed, l2, bound):
+    federation = make_federation(seed, sizes=(400, 300, 500))
+    if seed == 2:  # a few rows decide, and a sample misses them
+        federation = outlying(seed)
+    engine, model = Local(federation), pffl.LogisticRegression(l2=l2)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(bound), model=model)
+    method = pffl.Exact(max_rounds=100)
+    plain = states(engine, problem, method)[-1]
+    monkeypatch.setattr(exact, "MIN_SAMPLED_WORK", 0.0)
+    monkeypatch.setattr(exact, "SAMPLE", 2)
+    found = states(engine, problem, method)
+    assert found[0].rough
+    end = found[-1].ending
+    unit = 1e-6 * (1 + end.best.multipliers.sum())
+    assert end.gap <= unit
+    assert end.lower <= plain.ending.upper + 1e-12
+    assert abs(end.upper - plain.ending.upper) <= unit
