@@ -31,7 +31,6 @@ HOMES = {
     "bounds.infeasible": "FAR NEAR Support support",
     "bounds.mean": ":mean BETS:mean_BETS Bets Moments",
     "bounds.rates": ":bounds_rates clopper_pearson_upper",
-    "bounds.risk": "excess_risk",
     "cli": "app",
     "cli.terminal": ":terminal",
     "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
@@ -90,8 +89,9 @@ HOMES = {
     "evidence.looks": "LOOKS Look Looks look read_looks",
     "evidence.measure": "sample",
     "evidence.proofs": ":proofs solver",
-    "evidence.sentences": "SENTENCES Assumption Said",
-    "evidence.statements": ":statements Certificate Statement",
+    "evidence.statements": (
+        ":statements Assumption Certificate SENTENCES Said Statement"
+    ),
     "evidence.tables": ":tables",
     "experiments.comparison": "L2_GRID name_methods points_of",
     "methods.ascent": ":ascent Ascent example_weights",

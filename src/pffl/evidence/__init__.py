@@ -5,8 +5,7 @@
     measure      the one builder of Evidence
     figures      every figure that follows from it, computed once
     conclude     verdicts, and everything else that is shown: Conclusions
-    statements   the claims of a certificate, with their grounds
-    sentences    all words, by key
+    statements   the claims of a certificate, with their grounds, in words
     tables       tables and remarks, for whoever draws them
     looks        reuse of test rows
 

@@ -32,8 +32,15 @@ from pffl.evidence.figures import (
 )
 from pffl.evidence.rates import GroupRates, Metrics, metrics, ranking, rates
 from pffl.evidence.record import Evidence, Missing, ModelPath, Sample, known
-from pffl.evidence.sentences import SENTENCES, Said, names_in
-from pffl.evidence.statements import Certificate, Status, Verdict, statements
+from pffl.evidence.statements import (
+    SENTENCES,
+    Certificate,
+    Said,
+    Status,
+    Verdict,
+    names_in,
+    statements,
+)
 from pffl.files import plain
 from pffl.records import Record
 from pffl.text import few

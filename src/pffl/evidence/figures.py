@@ -64,7 +64,7 @@ from pffl.evidence.record import (
     Sample,
     known,
 )
-from pffl.evidence.sentences import HONEST, Assumption, State
+from pffl.evidence.statements import HONEST, Assumption, State
 from pffl.models.base import LOSS_BOUNDS
 from pffl.models.linear import NumericModel, rebuild
 from pffl.text import down, up, words

@@ -1,5 +1,10 @@
 """Statements and certificates: what is claimed, on what grounds, and whether it holds.
 
+All sentences stand in sentences.toml. One is stored as its key and its figures, and
+written from them: `Said`. In a template ``up`` and ``down`` round a figure to the side
+on which the words stay true, with four digits, or as many as stand behind; ``%`` writes
+a share, ``'`` a name.
+
 These objects only remember; `statements` makes them from `Conclusions`. A statement of
 which an assumption failed is **not available**: its number, its verdict and its text
 are gone the moment it is built, so none of them can be shown by mistake.
@@ -8,9 +13,13 @@ are gone the moment it is built, so none of them can be shown by mistake.
 from __future__ import annotations
 
 import math
+import string
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -18,16 +27,16 @@ import numpy as np
 from pffl.bounds import rates
 from pffl.errors import NotMetError
 from pffl.evidence.record import Evidence, Missing, Noise, known
-from pffl.evidence.sentences import HONEST, SENTENCES, Assumption, Said, State
 from pffl.files import plain
 from pffl.privacy.accounting import epsilon_of
 from pffl.records import Record
-from pffl.text import text_table, visible
+from pffl.text import down, text_table, up, visible, words
 
 if TYPE_CHECKING:
     from pffl.evidence.conclude import Conclusions
 
 Json: TypeAlias = Any
+State: TypeAlias = Literal["checked", "assumed", "could not be checked", "failed"]
 Status: TypeAlias = Literal[
     "met",
     "not met",
@@ -64,6 +73,90 @@ MARKS = {
     "infeasible": ("proved", "not proved"),
     "holdout": ("certified", "not certified"),
 }
+
+SENTENCES: dict[str, str] = tomllib.loads(
+    Path(__file__).with_name("sentences.toml").read_text("utf-8")
+)
+
+
+class _Formatter(string.Formatter):
+    def format_field(self, value: Any, spec: str) -> str:
+        if isinstance(value, bool):  # a name that means something else, too
+            raise TypeError("a sentence names a figure or a text")
+        side, digits = spec.rstrip("0123456789"), spec.lstrip("updown")
+        many = {"digits": int(digits)} if digits.isdecimal() else {}
+        match side:
+            case "up":
+                return up(value, **many)
+            case "down":
+                return down(value, **many)
+            case "%":
+                return f"{100 * value:.6g} %"
+            case "'":
+                return f"'{value}'"
+            case "" if isinstance(value, float):
+                return words(value)
+        return format(value, spec)
+
+
+FORMATTER = _Formatter()
+
+
+@cache
+def names_in(key: str) -> tuple[str, ...]:
+    """Return the names of the figures of a sentence.
+
+    >>> names_in("limit")
+    ('reach',)
+    """
+    return tuple(name for _, name, _, _ in FORMATTER.parse(SENTENCES[key]) if name)
+
+
+class Said(str):
+    """A sentence that knows its key, and the figures that it is made of.
+
+    >>> Said("limit", {"reach": 2.5}).figures
+    {'reach': 2.5}
+    """
+
+    key: str
+    figures: dict[str, Any]
+
+    def __new__(cls, key: str, figures: Mapping[str, Any]) -> Said:
+        """Write the sentence of a key."""
+        own = super().__new__(cls, FORMATTER.vformat(SENTENCES[key], (), figures))
+        own.key, own.figures = key, dict(figures)
+        return own
+
+    @property
+    def word(self) -> str:
+        """The verdict that it is, in a word: the second part of its key."""
+        return self.key.split(".")[1]
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Copy the words alone."""
+        return str, (str(self),)
+
+
+@dataclass(frozen=True)
+class Assumption(Record):
+    """One thing that must be true, in words, and what we know of it.
+
+    ``checked``: verified on the data or the model. ``assumed``: no look at them can
+    verify it. ``could not be checked``: one could, had more been known. ``failed``:
+    verified, and false.
+    """
+
+    text: str
+    state: State
+
+    @classmethod
+    def of(cls, key: str, state: State, **figures: Any) -> Assumption:
+        """Build one from the key of its sentence."""
+        return cls(Said(f"ground.{key}", figures), state)
+
+
+HONEST = Assumption.of("honest", "assumed")
 
 
 @dataclass(frozen=True)
@@ -153,8 +246,8 @@ class Statement(Record):
         """The word that stands before it."""
         if not self.available:
             return "not available"
-        words = MARKS.get(self.kind, ("holds", "does not hold"))
-        return "known" if self.holds is None else words[not self.holds]
+        told = MARKS.get(self.kind, ("holds", "does not hold"))
+        return "known" if self.holds is None else told[not self.holds]
 
     @property
     def grounds(self) -> list[str]:
