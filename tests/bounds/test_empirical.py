@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pffl.errors import UsageError
 from tests.bounds.problems import Problem, draw, draw_model, draw_multipliers
 from tests.inside import gap as e
 from tests.inside import gap as g
-from tests.raising import raises
 
 SEEDS = st.integers(0, 2**32 - 1)
 RADIUS = 3.0
@@ -71,18 +67,3 @@ def test_lemma_1_when_some_model_is_feasible(
         multiplier_bound=problem.budget,
     )
     assert max(0.0, worst) <= tight + 1e-9 * (1 + abs(tight))
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: e.slack(-1.0, 0.0, 0.0, risk_weight=1.0, multiplier_bound=1.0),
-        lambda: e.slack(1.0, -1.0, 0.0, risk_weight=1.0, multiplier_bound=1.0),
-        lambda: e.slack(1.0, 0.0, np.nan, risk_weight=1.0, multiplier_bound=1.0),
-        lambda: e.slack(1.0, 0.0, 0.0, risk_weight=-1.0, multiplier_bound=1.0),
-        lambda: e.slack(1.0, 0.0, 0.0, risk_weight=1.0, multiplier_bound=0.0),
-    ],
-)
-def test_refusals(call: Callable[[], float]) -> None:
-    with raises(UsageError, "wrong-value"):
-        call()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom
 
@@ -43,30 +41,6 @@ def test_exact_coverage_for_two_point_losses(n: int) -> None:
     ):
         weight = binom.pmf(k, n, p)
         assert weight[upper < M * p].sum() <= delta
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    mean=st.floats(0, 1),
-    n=st.integers(2, 10_000),
-    delta=st.floats(1e-6, 0.5),
-    s=st.integers(1, 50),
-)
-def test_monotone_in_rows_delta_and_candidates(
-    mean: float, n: int, delta: float, s: int
-) -> None:
-    M = 2.0
-
-    def bound(rows: int, level: float) -> float:
-        return float(h.chernoff_upper(rows, rows * M * mean, M, level))
-
-    here = bound(n, delta)
-    assert M * mean - 1e-9 <= here <= M
-    assert bound(2 * n, delta) <= here + 1e-9
-    assert bound(n, delta / 2) >= here - 1e-9
-    assert bound(n, h.split_delta(delta, 3, s + 1)) >= (
-        bound(n, h.split_delta(delta, 3, s)) - 1e-9
-    )
 
 
 def test_empty_and_tiny_cells_are_vacuous_not_hidden() -> None:

@@ -6,17 +6,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from pffl.numerics import capped_softmax
-from tests.bounds.problems import draw
-from tests.inside import gap as g
 
 
 def best_step(rounds: int, cells: int, rho: float) -> float:
@@ -50,28 +44,3 @@ def test_dual_term_bounds_the_regret_of_any_sequence(
         gain, total, theta = gain + float(lam @ r), total + r, theta + eta * r
     regret = (B * max(0.0, total.max()) - gain) / rounds
     assert regret <= dual_term(rounds, cells, B, rho, eta)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_averages_reach_that_gap(seed: int) -> None:
-    """Exact inner solves: the dual term alone bounds the gap."""
-    problem = replace(draw(seed, overlap=True), budget=1.0, beta=1.0, l2=0.1)
-    rounds, rho = 60, 1.5
-    eta = best_step(rounds, 4, rho)
-    theta, w = np.zeros(4), np.zeros(problem.X.shape[1])
-    models, multipliers = [], []
-    for _ in range(rounds):
-        lam = capped_softmax(theta, problem.budget)
-        w = minimize(
-            problem.lagrangian, w, (lam,), "BFGS", jac=problem.lagrangian_gradient
-        ).x
-        r = problem.violation(w)
-        assert np.abs(r).max() <= rho
-        models, multipliers = [*models, w], [*multipliers, lam]
-        theta = theta + eta * r
-    w, lam = np.mean(models, axis=0), np.mean(multipliers, axis=0)
-    high = g.upper(
-        problem.risk(w), problem.violation(w), risk_weight=1.0, multiplier_bound=1.0
-    )
-    true_gap = high - problem.best_response(lam)
-    assert true_gap <= dual_term(rounds, 4, 1.0, rho, eta) + 1e-6
