@@ -154,16 +154,6 @@ def test_a_selection_rate_is_kept_on_training_rows(people, rate):
     )
 
 
-def test_the_estimator_keeps_a_selection_rate():
-    rng = np.random.default_rng(0)
-    X, group = rng.normal(size=(900, 2)), rng.choice(["a", "b"], 900)
-    y = X[:, 0] + rng.logistic(size=900) > 0
-    clf = pffl.FairClassifier(0.69, selection_rate=0.2)
-    clf.fit(X, y, sensitive_features=group)
-    assert clf.predict(X).mean() == pytest.approx(0.2, abs=5e-3)
-    assert clf.set_params(selection_rate=None).fit(X, y).threshold_ == 0.5
-
-
 @pytest.mark.parametrize(
     ("given", "code"),
     [

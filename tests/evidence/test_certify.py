@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -20,8 +19,7 @@ from pffl.models import Inputs, Model
 from pffl.solution import Solution
 from tests.driving import lowest
 from tests.helpers import group_masks, make_federation, make_problem
-from tests.inside import Certificate, conclude, mean
-from tests.inside import bounds_rates as rates
+from tests.inside import Certificate, conclude
 from tests.raising import raises
 from tests.saddle import Oracle
 from tests.verifying import not_verified
@@ -67,18 +65,6 @@ def certified(case: str) -> Certificate:
     return conclude(replace(e, terms=replace(e.terms, target_gap=1e-3))).certificate
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_solution_has_its_certificate_and_json_keeps_it(case):
-    solution, certificate = solved(case), certified(case)
-    json.dumps(certificate.as_dict(), allow_nan=False)
-    plain = pffl.certify(solution)
-    assert plain == solution.certificate
-    assert plain.verdicts["training"]["verdict"] == solution.status
-    assert plain.of_kind("gap")[0].value == pytest.approx(
-        solution.gap, rel=0.02, abs=1e-12
-    )
-
-
 def test_a_run_that_did_not_converge_is_not_excused_by_its_gap():
     certificate = certified("pffl")
     found: Any = certificate.of_kind("empirical")[0]
@@ -87,26 +73,6 @@ def test_a_run_that_did_not_converge_is_not_excused_by_its_gap():
     assert (found.figures["slack"], found.figures["converged"]) == (None, "no")
     assert not found.holds
     assert not certificate.of_kind("infeasible")[0].available
-
-
-def test_empirical_slack_is_that_of_a_feasible_model(tmp_path):
-    rows = federation()
-    method = pffl.Exact(multiplier_bound=0.05)
-    solution = pffl.solve(
-        rows, pffl.BoundedGroupLoss(0.658), method=method, random_state=0
-    )
-    certificate = pffl.certify(solution)
-    found: Any = certificate.of_kind("empirical")[0]
-    oracle = Oracle.of(rows, group_masks(rows), [0.658, 0.658], budget=0.05)
-    assert certificate.verdicts["training"]["verdict"] == solution.status == "not met"
-    assert found.value == pytest.approx(oracle.violation(solution.w).max())
-    least: Any = solution.evidence.proofs.excess
-    feasible = np.asarray(least.model)
-    assert oracle.violation(feasible).max() <= 0
-    slack = (oracle.risk(feasible) - oracle.risk(solution.w) + solution.gap) / 0.05
-    assert found.figures["slack"] == pytest.approx(slack, rel=1e-6)
-    assert 0 < found.value <= slack
-    assert not_verified(solution, rows, tmp_path) == []
 
 
 def test_infeasible_bounds_are_proved_and_the_smallest_is_met():
@@ -158,44 +124,6 @@ def test_smallest_common_bound_is_the_minimax_value():
         found = certified(case).of_kind("attainable")[0].figures
         assert found["lower"] - 1e-7 <= value <= found["upper"] + 1e-7
         assert found["upper"] - found["lower"] < 1e-6
-
-
-def test_holdout_bounds_from_the_rows():
-    rows, solution = federation(), solved("exact")
-    pooled = rows.pooled("test")
-    losses = -np.log(
-        solution.predict_proba(pooled.X)[np.arange(len(pooled.y)), pooled.y.astype(int)]
-    )
-    assert solution.loss_bound is not None
-    M = solution.loss_bound
-    assert losses.max() <= M
-    sample: Any = solution.evidence.heldout
-    certificate = pffl.certify(solution, candidates=3)
-    table = certificate.of_kind("holdout")[0].per_cell
-    for a, row in enumerate(table):
-        own = losses[pooled.group == a]
-        gammas, weights = np.array(sample.bets[a]), np.array(sample.bet_weights[a])
-        assert weights.sum() == pytest.approx(1.0)
-        delta, grid = 0.05 / 3, np.linspace(0.0, 1.0, 200_001)
-        wealth = [
-            p * np.exp(np.log1p(-g * own / M).sum() - len(own) * np.log1p(-g * grid))
-            for g, p in zip(gammas, weights, strict=True)
-        ]
-        inside = M * grid[np.sum(wealth, axis=0) < 1 / (0.8 * delta)].max()
-        rare = mean.chernoff_upper(len(own), own.sum(), M, 0.2 * delta)
-        assert row["upper"] == pytest.approx(min(inside, float(rare)), abs=2e-5 * M)
-        assert row["loss"] == pytest.approx(own.mean())
-
-
-def test_error_rates_are_clopper_and_pearsons():
-    rows, solution = federation(), solved("exact")
-    pooled = rows.pooled("test")
-    wrong = (solution.predict_proba(pooled.X)[:, 1] > 0.5) != pooled.y
-    found: Any = pffl.certify(solution).of_kind("holdout_error")[0].per_cell
-    for a in range(2):
-        own = wrong[pooled.group == a]
-        bound = rates.clopper_pearson_upper(own.sum(), len(own), delta=0.05 / 2)
-        assert found[a]["upper"] == pytest.approx(float(bound))
 
 
 def test_candidates_cost_confidence():

@@ -114,15 +114,6 @@ def test_groups_without_the_label_are_left_out_of_its_gap():
     assert found.dp_gap == pytest.approx(2 / 3 - 1 / 3)
 
 
-def test_a_gap_needs_two_groups_to_compare():
-    federation = with_rows(
-        (2, 1, 0), (-2, 0, 0), (-2, 0, 1), (2, 0, 1), (2, 0, 2), (-2, 0, 2)
-    )
-    found, _ = evaluated(federation, PREDICT_SIGN)
-    assert found.eo_gap is None
-    assert found.equalized_odds_gap is None
-
-
 @pytest.mark.parametrize("labels", [0, 3])
 def test_rates_are_for_two_classes_only(labels):
     federation = make_federation(0, labels=labels)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from pffl.errors import ArtefactError
-from pffl.files import Locked
 from tests.bounds.test_alarm import plain_values
 from tests.inside import Batch, Monitor, Settings, alarm, held
 from tests.inside import read_monitor as read
@@ -105,12 +104,6 @@ def test_an_alarm_says_where_it_was_crossed_and_stays():
     assert monitor.table[0]["crossed_at_row"] is None
 
 
-def test_the_threshold_shares_delta_among_cells():
-    assert settings(2).threshold == 40.0
-    assert settings(7, 0.9).threshold == 70.0
-    assert settings(1, 0.99).threshold == 100.0
-
-
 def test_no_alarm_promises_nothing():
     own = settings(1, 0.9999999)
     monitor = after(Monitor(own), batch(drawn(0, [0.3]), "a", own))
@@ -118,22 +111,6 @@ def test_no_alarm_promises_nothing():
     assert "They do not show that it is within it, either." in monitor.message
     bad = after(Monitor(own), batch(drawn(0, [1.5], 400), "a", own))
     assert "at most 0.00001 %" in bad.message
-
-
-def test_shown_figures_are_rounded_to_the_true_side():
-    own = settings(1)
-    monitor = after(Monitor(own), batch(drawn(0, [0.6]), "a", own))
-    monitor.history[0]["e_value"] = 19.999999
-    near = monitor.shown[0]
-    assert (near["e-value"], near["alarm at"]) == ("19.9", "20")
-
-
-def test_an_infinite_loss_is_an_alarm_that_can_be_written():
-    own = settings(1)
-    sums = replace(batch(drawn(0, [0.3]), "a", own), impossible=[2])
-    found = after(Monitor(own), sums)
-    assert "2 rows had a probability of 0" in found.message
-    assert json.loads(json.dumps(found.as_dict()))["cells"][0]["e_value"] > 1e300
 
 
 def test_a_file_goes_on_where_it_was(tmp_path):
@@ -185,21 +162,3 @@ def test_whatever_is_edited_is_refused(tmp_path):
         edited = replace(monitor.batches[0], **{field: wrong})
         write(path, replace(monitor, batches=(edited, *monitor.batches[1:])))
         refused(path.read_text("utf-8"))
-
-
-@pytest.mark.parametrize("content", [b"secret", b"a,b\n1,2\n", b"{}", b""])
-def test_files_that_are_not_ours_stay(tmp_path, content):
-    path = tmp_path / "state.json"
-    path.write_bytes(content)
-    with pytest.raises(ArtefactError), held(path):
-        pass
-    assert path.read_bytes() == content
-
-
-def test_one_at_a_time(tmp_path):
-    path = tmp_path / "state.json"
-    filled(path, 1)
-    with held(path), raises(Locked, "lock-held"), held(path):
-        pass
-    with held(path) as found:
-        assert found is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -14,10 +13,9 @@ import pytest
 import pffl
 from pffl.data import Federation, Rows
 from pffl.engines import Local
-from pffl.files import json_text
 from pffl.prepare import Options
 from pffl.queries import Evaluate, Query
-from tests.inside import Conclusions, Evidence, Judged, Missing, Sample, look
+from tests.inside import Conclusions, Evidence, Judged, Missing
 from tests.interrupting import Stopping
 from tests.test_path import certified, losses_of, path_of, unlike
 
@@ -70,20 +68,6 @@ def shown() -> pffl.Solution:
     return found
 
 
-def test_a_cell_without_rows_whose_bound_says_nothing_has_no_mean():
-    federation = unlike(rows=300)
-    silos = []
-    for silo in federation.silos:
-        rows = silo.rows("test")
-        held = rows.take(np.flatnonzero(rows.group == 0))
-        silos.append(replace(silo, splits={**silo.splits, "test": held}))
-    found = certified(replace(federation, silos=tuple(silos)), 8.0, models=3)
-    assert found.evidence.terms.loss_bound <= 8.0
-    plain = json.loads(json_text(found.certificate.as_dict()))
-    stated = next(s for s in plain["statements"] if s["kind"] == "holdout")
-    assert [row["loss"] is None for row in stated["per_cell"]] == [False, True]
-
-
 def later(e: Evidence, **terms: Any) -> Evidence:
     return replace(e, terms=replace(e.terms, **terms))
 
@@ -114,11 +98,6 @@ def test_what_the_path_does_not_show_is_not_said_to_hold_by_other_figures():
     assert Judged(e).shown is False
 
 
-def test_another_confidence_is_no_other_setting():
-    e = shown().evidence
-    assert look(e).settings == look(later(e, confidence=0.99)).settings
-
-
 def test_rows_that_chose_a_model_are_no_fresh_rows_for_another_certificate():
     """Of all models that they chose among each has a part."""
     federation = unlike(rows=400).with_calibration(0.3, random_state=0)
@@ -131,13 +110,3 @@ def test_rows_that_chose_a_model_are_no_fresh_rows_for_another_certificate():
     ]
     deltas = [Judged(one.evidence).heldout.delta for one in audits]
     assert deltas == pytest.approx([0.05 / 3, 0.05])
-
-
-def test_equal_rows_are_counted_where_all_held_out_rows_are_calibration_rows():
-    bare = unlike(rows=300, test_fraction=0.0).with_calibration(0.4, random_state=0)
-    found = certified(bare, 0.8, models=3)
-    e = found.evidence
-    assert isinstance(e.heldout, Sample)
-    assert e.heldout.splits == ["calibration"]
-    assert e.data.overlap == path_of(found).overlap == 0
-    assert Judged(e).heldout.separate.state == "checked"

@@ -59,15 +59,6 @@ def test_a_non_finite_number_is_not_available(value):
     assert out.holds is None
 
 
-def test_every_reason_is_named_once():
-    both = Statement("gap", "r", assumptions=(BAD,), available=False)
-    assert both.text == "not available: needs convexity; r"
-    why = "needs convexity"
-    again = Statement("holdout", why, assumptions=(BAD,), available=False)
-    assert again.text == "not available: needs convexity"
-    json.dumps(certificate(statements=(both, again)).as_dict(), allow_nan=False)
-
-
 def test_hostile_names_do_nothing():
     name = "<script>alert(1)</script>\x1b[2J\u202eevil\"'&" + "x" * 10_000
     row = {"cell": name, "<b>": 0.5, "holds": True}

@@ -29,12 +29,6 @@ def with_bounds(e: Evidence, bounds: list[float]) -> Evidence:
     return replace(e, cells=[replace(cell, bound=bound) for cell, bound in pairs])
 
 
-def test_a_word_that_is_not_known_is_never_good():
-    for word in ("exceeded", "not met", "impossible", "not converged", "diverged", "?"):
-        assert tables.Verdict("", word, "").tone == "bad"
-    assert tables.Verdict("", "no bounds", "").tone == "plain"
-
-
 @pytest.mark.parametrize("title", ["constrained", "test", "certified at most"])
 def test_figures_are_marked_exactly_where_they_are_above(evidence, title):
     key = {"constrained": "train_loss", "test": "test_loss"}.get(title, "test_upper")

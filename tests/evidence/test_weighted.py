@@ -10,9 +10,6 @@ import pytest
 import pffl
 from tests.inside import Audited, Judged, conclude
 
-#: What cannot be said of weighted rows.
-SILENT = ("holdout_error",)
-
 
 def federation(
     weight: object = "drawn", n: int = 1500, classes: int = 2
@@ -82,17 +79,6 @@ def test_the_figure_is_that_of_the_rows(rows, run):
         assert mean < upper < M
 
 
-def test_only_losses_are_bounded_and_all_of_the_risk_is_theirs(run):
-    e = run.evidence
-    statement = said(e, "holdout")
-    assert statement.assumptions[-1].state == "assumed"
-    for kind in SILENT:
-        assert not said(e, kind).available
-    for group in conclude(e).rates:
-        assert group.error.lower is group.error.upper is None
-        assert group.error.value is not None
-
-
 def test_a_weight_above_the_bound_and_no_bound_at_all(rows, run):
     heavy = federation(n=1500)
     test = [replace(r, weight=r.weight * 2) for r in _tests(heavy)]
@@ -127,26 +113,6 @@ def _with_tests(federation: pffl.Federation, tests):
     return replace(federation, silos=silos)
 
 
-def test_weights_that_add_up_to_rows_are_still_weights():
-    """Normalised in every cell: sums alone would not tell."""
-    n = 800
-    even = np.where(np.arange(n) % 4 < 2, 0.5, 1.5)
-    options = pffl.Options(weight_bound=2.25)
-    bound = pffl.BoundedGroupLoss(0.9)
-    solution = pffl.solve(federation(even, n), bound, options=options, random_state=0)
-    e = solution.evidence
-    same = [
-        replace(s, strata={**s.strata, "weight": s.strata["count"]}) for s in _two(e)
-    ]
-    e = replace(e, seen=same[0], heldout=same[1])
-    assert e.weighted
-    assert not said(e, "holdout_error").available
-
-
-def _two(e: pffl.evidence.Evidence):
-    return e.seen, e.heldout
-
-
 def test_weights_of_one_are_none_and_equal_ones_cost_nothing():
     plain, ones, sevens = (
         pffl.solve(
@@ -166,29 +132,3 @@ def test_weights_of_one_are_none_and_equal_ones_cost_nothing():
     assert sevens.terms.weight_bound == 7.0
     room = Judged(plain).heldout.upper - plain.heldout.means
     assert (Judged(sevens).heldout.upper - plain.heldout.means < 1.02 * room).all()
-
-
-def test_an_estimator_speaks_of_the_rows_it_is_given():
-    rng = np.random.default_rng(1)
-    X, a = rng.normal(size=(1200, 2)), rng.integers(2, size=1200)
-    y = (X[:, 0] + rng.logistic(size=1200) > 0) * 1
-    s = 1.0 + rng.integers(20, size=1200)
-    known = (X[:600], y[:600]), {"sensitive_features": a[:600]}
-    models = [
-        pffl.FairClassifier(bound=0.7).fit(*known[0], **known[1], sample_weight=weight)
-        for weight in (s[:600], None)
-    ]
-
-    def available(model, weight, kind="holdout", **more):
-        found = model.certificate(
-            X[600:], y[600:], sensitive_features=a[600:], sample_weight=weight, **more
-        )
-        return found.of_kind(kind)[0].available
-
-    weighted, plain = models
-    assert not available(weighted, s[600:])
-    assert available(weighted, s[600:], weight_bound=30.0)
-    assert not available(weighted, s[600:], "holdout_error")
-    assert available(weighted, np.ones(600), "holdout_error")
-    assert not available(plain, s[600:])
-    assert available(plain, s[600:], weight_bound=20.0)

@@ -62,16 +62,6 @@ def test_every_method(name: str, constraint: Any) -> None:
     assert far <= 1e-12
 
 
-@pytest.mark.parametrize("name", ["exact", "first-order", "fedavg"])
-def test_under_noise_nothing_is_weighed(name: str) -> None:
-    """The model differs: releases of losses have a part of the budget, and noise."""
-    people = pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], random_state=0)
-    ranges = dict.fromkeys(people.schema.features, (-10.0, 10.0))
-    privacy = pffl.Privacy(epsilon=20.0, delta=1e-5, ranges=ranges)
-    found = pffl.solve(people, LOOSE[0], method=name, privacy=privacy, random_state=0)
-    assert not found.multipliers.any()
-
-
 @pytest.fixture
 def flower() -> Iterator[Any]:
     pytest.importorskip("flwr")
@@ -120,28 +110,6 @@ def test_over_strategies_of_flowers(
     )  # of FedAdam, 64 bits
     for row in bounded.solution.rows:
         assert not row.multipliers.any()
-
-
-def test_over_flower_an_active_bound_is_met_with_less_risk_than_a_tighter_one(
-    flower: Any,
-) -> None:
-    from flwr.app import ConfigRecord
-
-    from pffl.deploy import FairFedAvg
-
-    risks = []
-    for bound in (0.64, 0.66, 0.68, 0.7):
-        fair = FairFedAvg(
-            pffl.BoundedGroupLoss(bound),
-            groups=flower.GROUPS,
-            labels=flower.LABELS,
-            fraction_evaluate=0.0,
-        )
-        config = ConfigRecord({"rate": 1.0})
-        fair.start(flower.AppGrid(flower.client()), flower.first(), 15, 60, config)
-        assert fair.solution.status == "met"
-        risks.append(fair.solution.as_dict()["train"]["risk"])
-    assert risks == sorted(risks, reverse=True)
 
 
 def test_loops_in_torch() -> None:

@@ -127,30 +127,6 @@ def test_every_kind_of_model_is_the_minimum_over_raw_inputs(way: str) -> None:
         assert found <= best.fun + 1e-6 * max(1.0, best.fun), kind
 
 
-def test_a_column_of_ones_is_an_intercept() -> None:
-    ones = np.column_stack([X[:, :2], np.ones(ROWS)])
-    for kind, y in ((FairRegressor, NUMBER), (FairClassifier, TWO)):
-        inside = kind(l2=0.0, fit_intercept=False).fit(ones, y)
-        beside = kind(l2=0.0).fit(X[:, :2], y)
-        np.testing.assert_allclose(
-            inside.coef_.ravel()[-1], np.ravel(beside.intercept_)[0], rtol=1e-3
-        )
-        np.testing.assert_allclose(
-            inside.coef_.ravel()[:-1], beside.coef_.ravel(), rtol=1e-3, atol=1e-5
-        )
-
-
-def test_with_a_ridge_a_constant_column_weighs_the_same_in_any_unit() -> None:
-    """Divided by their root mean squares, constants of any size are the same column."""
-    found = []
-    for unit in (1.0, 1e-3, 1e3):
-        rows = np.column_stack([X[:, :2], np.full(ROWS, unit)])
-        own = FairClassifier(l2=1e-2, fit_intercept=False).fit(rows, TWO)
-        found.append(own.predict_proba(rows))
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
-    np.testing.assert_allclose(found[2], found[0], rtol=1e-6)
-
-
 def test_a_bound_that_a_model_without_intercept_meets_is_met(tmp_path: Any) -> None:
     own = FairRegressor(0.5, l2=0.0, fit_intercept=False)
     own.fit(X, NUMBER, sensitive_features=GROUP)

@@ -20,7 +20,6 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import pffl
 from pffl.tensors import Parcel, pack, unpack
-from tests.cli.helpers import Command
 from tests.declared import columns
 from tests.deploy.sites import remote
 from tests.helpers import without_zeros
@@ -102,17 +101,6 @@ def test_as_scikit_learns_mean_imputation(intercept: bool, sparse: bool) -> None
     )
 
 
-def test_mean_and_scale_are_those_of_the_filled_column() -> None:
-    frame = people()
-    found = pffl.solve(federation(frame), None, options=BY_ROWS, random_state=0)
-    scaler = imputed(frame).transformers_[0][1][-1]
-    inputs, schema = found.model.inputs, found.predictor.schema
-    names = [*NUMBERS, "income=missing", "year=missing"]
-    places = [at(schema, name) for name in names]
-    np.testing.assert_allclose(inputs.mean[places], scaler.mean_, rtol=1e-12)
-    np.testing.assert_allclose(inputs.scale[places], scaler.scale_, rtol=1e-9)
-
-
 def test_the_coefficient_of_an_indicator_is_its_effect() -> None:
     frame = people()
     predictor = pffl.solve(
@@ -127,17 +115,6 @@ def test_the_coefficient_of_an_indicator_is_its_effect() -> None:
     table = predictor.coefficients().set_index("input")["coefficient"]
     assert logits[1] - logits[0] == pytest.approx(table["income=missing"], abs=1e-9)
     assert table["income=missing"] == pytest.approx(EFFECT, abs=0.5)
-
-
-def test_silos_with_other_missing_rates_are_as_one() -> None:
-    frame = people()
-    several, one = (
-        pffl.solve(federation(given), None, options=BY_ROWS, random_state=0).predictor
-        for given in (frame, frame.assign(silo="all"))
-    )
-    np.testing.assert_allclose(
-        several.predict_proba(frame), one.predict_proba(frame), atol=1e-9
-    )
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -160,15 +137,6 @@ def test_exports_and_files_predict_alike(intercept: bool, tmp_path: Path) -> Non
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-def test_numbers_far_from_0_keep_their_digits() -> None:
-    frame = people()
-    frame["year"] = 1.6e12 + frame["year"]
-    found = pffl.solve(federation(frame), None, options=BY_ROWS, random_state=0)
-    place = at(found.predictor.schema, "year")
-    expected = frame["year"].std(ddof=0) * np.sqrt(frame["year"].notna().mean())
-    assert found.model.inputs.scale[place] == pytest.approx(expected, rel=1e-6)
-
-
 def test_a_network_sees_them_at_the_mean() -> None:
     torch = pytest.importorskip("torch")
     frame = people()
@@ -179,15 +147,6 @@ def test_a_network_sees_them_at_the_mean() -> None:
     rows = found.model.tensor(found.model.inputs.apply(data.pooled("train").X))
     gone = data.pooled("train").X[:, at(data.schema, "income=missing")] == 1
     assert float(rows[gone, at(data.schema, "income")].abs().max()) < 1e-6
-
-
-def test_a_run_on_a_table_verifies(command: Command) -> None:
-    people().to_csv("people.csv", index=False)
-    given = ("--label", "good", "--group", "group", "--silo", "silo", "--bound", "0.8")
-    ran = command("run", "people.csv", *given, "--missing", "indicator", "--out", "one")
-    assert ran.code == 0, ran.err
-    checked = command("verify", "one")
-    assert checked.code == 0, checked.out + checked.err
 
 
 def test_under_noise_it_is_the_released_mean() -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator
 
 import pffl
-from pffl.errors import ArtefactError
-from tests.raising import raises
 
 BOUND, LIMIT = 0.25, 20.0  # an e-value of 20 is seen with a probability of 5 % at most
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
@@ -141,22 +137,3 @@ def test_a_probability_of_0_for_what_happened_is_an_alarm_at_once() -> None:
     assert all(row["mean_loss"] > 2 * BOUND for row in found.table)
     assert all(many > 0 for many in found.batches[-1].impossible)
     assert "probability of 0 for what happened" in found.message
-
-
-def test_the_clipped_model_is_another_one() -> None:
-    found = watched(0, 0.0, clip=0.05)
-    assert found.settings.model != watched(0, 0.0).settings.model
-    assert "kept within 0.05–0.95" in found.notes[-1]
-    assert watched(0, 0.002, clip=0.05).status == "no alarm"
-
-
-def test_a_state_of_an_earlier_version_is_refused_by_name(tmp_path: Path) -> None:
-    head = {"format": "pffl.monitor", "version": 1, "model": "x", "schema": "y"}
-    (tmp_path / "old.json").write_text(json.dumps(head))
-    federation = pffl.datasets.synthetic(
-        600, silos=3, groups=["f", "m"], random_state=0
-    )
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.65), random_state=0)
-    later = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], random_state=1)
-    with raises(ArtefactError, "other-format", "--state"):
-        pffl.monitor(solution, later, state=tmp_path / "old.json")

@@ -242,19 +242,6 @@ def test_weights_and_texts_are_refused() -> None:
         pffl.solve(federation(columns=own), None, privacy=pffl.Privacy(1.0))
 
 
-def test_silos_without_rows_answer_with_noise() -> None:
-    frame = hiring().assign(branch="a")
-    frame.loc[:1, "branch"] = "b"
-    known = columns(frame, leave=["pid"], ranges={"x": (-4, 4)})
-    known["branch"]["values"] = ["a", "b", "c"]
-    rows = federation(frame=frame, columns=known, silo="branch")
-    found = pffl.solve(
-        rows, pffl.BoundedGroupLoss(0.9), privacy=pffl.Privacy(4.0), secure_sum=True
-    )
-    assert found.evidence.data.silos == 3
-    assert found.certificate.of_kind("privacy")[0].available
-
-
 def test_a_stopped_private_run_leaves_nothing(tmp_path: Path) -> None:
     class Stops(Local):
         asked = 0

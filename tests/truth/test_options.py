@@ -16,7 +16,7 @@ import typer
 
 from pffl.constraints import CONSTRAINTS
 from pffl.methods import METHODS
-from tests.cli.helpers import SMALL, Command
+from tests.cli.helpers import Command
 from tests.inside import COMMANDS_GONE, OPTIONS, OPTIONS_GONE, app, keys
 
 #: Keys that say how one run is trained and certified: nothing else trains such a run.
@@ -185,10 +185,3 @@ def test_an_option_that_is_gone_names_the_new_one(name: str, command: Command) -
 def command_of(command: Command, *arguments: str) -> Any:
     """Run a command as it is typed, whatever tests call it."""
     return command(*arguments)
-
-
-def test_certify_stands_with_and_without_its_confidence(command: Command) -> None:
-    for asked in (["--certify"], ["--certify", "0.9"], ["--certify=0.9"]):
-        ended = command("run", *asked, *SMALL, "--bound", "2", "--json")
-        assert ended.code == 0
-        assert ended.json["confidence"] == (0.95 if asked == ["--certify"] else 0.9)

@@ -36,14 +36,6 @@ def test_they_are_left_out_and_named() -> None:
     assert all(repr(name) in named for name in APART)
 
 
-def test_a_column_that_is_named_is_kept() -> None:
-    people = pffl.Federation.from_table(
-        loans(), label="approved", group="Gender", inputs=["Ethnicity"]
-    )
-    assert "Ethnicity=a" in people.schema.features
-    assert not any(name.startswith("Religion") for name in people.schema.features)
-
-
 def test_the_command_line_leaves_them_out_too(command: Command) -> None:
     loans().to_csv("loans.csv", index=False)
     given = ("loans.csv", "--label", "approved", "--group", "Gender", "--bound", "0.7")

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.cli.helpers import SMALL, Command, Outcome
+from tests.cli.helpers import Command, Outcome
 from tests.declared import columns_file
 
 KINDS = {
@@ -206,15 +206,6 @@ def test_an_impossible_bound_names_one_that_can_be_met(command: Command) -> None
     assert verdicts(again)["training"][1] == "met"
 
 
-def test_many_groups_stay_on_the_screen(command: Command) -> None:
-    sizes = ("--set", "data.groups=40", "--set", f"data.group_sizes={[1] * 40}")
-    more = ("--set", "data.rows=4000", "--bound", "1.5")
-    seen = command("run", "synthetic", "--silos", "2", *sizes, *more)
-    assert len(lines_of(seen)) <= 40
-    assert max(map(len, lines_of(seen))) <= 80
-    assert "32 more" in seen.out
-
-
 def test_noise_is_shown_as_intervals_and_names_nobody(command: Command) -> None:
     table()
     people = pd.read_csv("people.csv").drop(columns=["three", "amount"])
@@ -229,10 +220,3 @@ def test_noise_is_shown_as_intervals_and_names_nobody(command: Command) -> None:
         assert float(low.lstrip("▲")) <= cell["train_loss"] <= float(high)
     assert seen.code == 4
     assert "about" in lines_of(seen)[0]
-
-
-def test_json_has_the_verdicts_beside_it(command: Command) -> None:
-    seen = command("run", *SMALL, "--bound", "0.8", "--json")
-    said = [one["verdict"] for one in seen.json["verdicts"].values()]
-    beside = Outcome(seen.code, seen.err, "")
-    assert [verdicts(beside)[row][1] for row in ROWS] == said
