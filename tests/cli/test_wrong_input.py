@@ -232,9 +232,9 @@ def test_a_file_is_shown_before_anything_is_named(command):
     seen = command("data", "people.csv")
     lines = [" ".join(line.split()) for line in seen.out.splitlines()]
     assert "200 rows, 9 columns" in lines
-    shown = ("age numbers 5", "score numbers 190 10 ", "sex categories 2 ")
-    shown += ("price numbers and text ", "born dates 5", "who text 200 ")
-    for start in (*shown, "weight numbers and text 5"):
+    shown = ("age number 5", "score number 190 10 ", "sex category 2 ")
+    shown += ("price number ", "born left out 5", "who left out 200 ")
+    for start in (*shown, "weight number 5"):
         assert any(line.startswith(start) for line in lines), start
     assert "'12x' (1, line 11)" in one_line(seen.out)
     assert "look protected, by name: sex" in one_line(seen.out)

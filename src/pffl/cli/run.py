@@ -422,24 +422,24 @@ def _show_columns(path: str) -> None:
     names = list(map(str, frame.columns))
     problems, rows, told = Problems("table", DataError), [], list[str]()
     for name in names[:MAX_COLUMNS]:
-        found = infer(frame[name])
-        if found.column is not None:
-            found.column.encode(frame[name], problems)
-        often = found.counts.argsort(kind="stable")[::-1][:EXAMPLES]
-        examples = [shorten(str(found.values[k]), MAX_EXAMPLE) for k in often]
-        told += found.warnings
+        column, odd = infer(frame[name])
+        if column is not None:
+            column.encode(frame[name], problems)
+        told += odd
+        counts = frame[name].value_counts()
+        examples = [shorten(str(v), MAX_EXAMPLE) for v in counts.index[:EXAMPLES]]
         rows.append(
             {
                 "column": name,
-                "holds": found.kind,
-                "values": len(found.values),
-                "missing": int(found.absent.sum()),
+                "taken as": "left out" if column is None else column.kind,
+                "values": len(counts),
+                "missing": int(frame[name].isna().sum()),
                 "such as": ", ".join(examples),
             }
         )
     counted = f"{len(frame):,} rows, {len(names):,} columns"
     terminal.print_head(Path(path).name, counted, *notes)
-    terminal.print_rows(rows, MAX_COLUMNS, left=("holds", "such as"))
+    terminal.print_rows(rows, MAX_COLUMNS, left=("taken as", "such as"))
     remarks = [*problems.found, *told]
     if len(remarks) > MAX_REMARKS:
         remarks = [*remarks[:MAX_REMARKS], f"and {len(remarks) - MAX_REMARKS} more"]

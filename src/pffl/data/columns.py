@@ -345,6 +345,11 @@ class Column(Record):
         return (*names, f"{self.name}={MISSING}") if self.indicator else names
 
     @property
+    def unmarked(self) -> bool:
+        """Whether a missing number or text is refused."""
+        return self.kind != "category" and not self.indicator and self.fill is None
+
+    @property
     def width(self) -> int:
         """Number of inputs that it becomes."""
         return (len(self.values) or self.hash or 1) + self.indicator
@@ -370,12 +375,10 @@ class Column(Record):
             remedy = f": write plain numbers, or say `columns={entry!r}`"
             note(problems, told, series, wrong, remedy)
             block = np.where(missing, self.fill or 0.0, numbers)
-        if self.indicator:
-            return [block, missing.astype(np.float64)]
-        if self.fill is None:
+        if self.unmarked:
             told = f"[missing-values] {what}: missing values"
             note(problems, told, series, missing, MISSING_REMEDY)
-        return [block]
+        return [block, missing.astype(np.float64)] if self.indicator else [block]
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,29 @@
-"""What each column of a table is: found out, and said; what is wrong, with a line.
+"""What each column of a table is: found out, and said, with a remedy.
 
-Nothing is decided for good here: every finding is a `Column` that is plain to read, a
-note, a warning with a remedy, or a problem.
+Nothing is decided for good here: a finding is a `Column` that is plain to read, or
+None, and warnings. Whether all values are what most of them are, encoding will say.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pffl.data import columns as kinds
 from pffl.data.checks import listing
-from pffl.data.columns import Column, TableEncoder, category_codes
+from pffl.data.columns import Column, TableEncoder
 from pffl.data.rows import Rows
 from pffl.data.schema import MISSING
-from pffl.typing import BoolArray, FloatArray, IntArray
+from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MANY_CATEGORIES = 100
 ENOUGH_ROWS = 50  # to tell an identifier
-FEW_VALUES = BANDS = 20
 SAMPLED_VALUES = 1_000  # that show what most of them are
 WRITTEN = re.compile(r"[-+−$€£¥]?[ \d.,'\u00a0\u202f]*\d[ \d.,'\u00a0\u202f]*[$€£¥%]?")
 DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ].*)?")
@@ -35,6 +33,7 @@ PROSE_WORDS = 3  # of a text
 TEXT_WIDTH = 1 << 16  # of a text's counts, as it is advised
 LEAK_COLUMNS, LEAK_ROWS = 500, 10_000  # among which leaks are looked for
 LEAK, PROXY = 0.99, 0.8  # Gini coefficients, 2·AUC − 1
+BANDS = 20  # of a number
 PROTECTED = re.compile(
     r"sex|gender|(fe)?male|race|ethnic\w*|nationality|citizenship|religion\w*|"
     r"disab(led|ility)\w*|(non)?white|black|hispanic|minority|caste|"
@@ -49,45 +48,15 @@ def looks_protected(name: str) -> bool:
     return PROTECTED.fullmatch(plain) is not None
 
 
-@dataclass
-class Finding:
-    """What one column is: how to use it, or why not.
-
-    `values` are the different ones in order of appearance, `counts` how many rows have
-    each, and `absent` says which rows have none.
-    """
-
-    values: Sequence[Any]
-    counts: IntArray
-    absent: BoolArray
-    kind: str = ""
-    column: Column | None = None
-    warnings: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, series: pd.Series) -> Finding:
-        """Look at the values alone."""
-        codes, values = kinds.factorize(series)
-        counts = np.bincount(codes[codes >= 0], minlength=len(values))
-        return cls(values, counts, codes < 0)
-
-    @property
-    def is_identifier(self) -> bool:
-        """Whether (nearly) every one of many rows has a different value."""
-        return len(self.values) >= 0.9 * self.counts.sum() >= 0.9 * ENOUGH_ROWS
-
-    def mostly(self, pattern: re.Pattern[str]) -> bool:
-        """Whether most texts are so written, as far as a sample says."""
-        step = -(-len(self.values) // SAMPLED_VALUES) or 1
-        texts = [v for v in self.values[::step] if isinstance(v, str)]
-        hits = sum(pattern.fullmatch(text.strip()) is not None for text in texts)
-        return 2 * hits > len(texts) > 0
+def is_identifier(values: int, rows: int) -> bool:
+    """Whether (nearly) every one of many rows has a different value."""
+    return values >= 0.9 * rows >= 0.9 * ENOUGH_ROWS
 
 
 def infer(
     series: pd.Series, *, missing: bool = True, category: bool = False
-) -> Finding:
-    """Find out what a column is; whether all its values are so, encoding will say.
+) -> tuple[Column | None, list[str]]:
+    """Find out what a column is (None: not an input), and what is odd about it.
 
     Parameters
     ----------
@@ -98,51 +67,43 @@ def infer(
     category
         Whether it is known to be one.
     """
-    found, name = Finding.of(series), str(series.name)
-    what, warnings, gaps = f"column '{name}'", found.warnings, bool(found.absent.any())
-    if found.absent.all():
-        found.kind = "nothing"
-        warnings.append(f"{what} left out: it has no values")
-        return found
-    category = category or series.dtype.name == "category"
-    if not category and (series.dtype.kind in "mM" or found.mostly(DATE)):
-        found.kind = "dates"
-        told = "make a number of it, such as a year or an age"
-        warnings.append(f"{what} holds dates or times and was left out: {told}")
-        return found
-    if not category:
+    name, what = str(series.name), f"column '{series.name}'"
+    codes, distinct = kinds.factorize(series)
+    rows = int((codes >= 0).sum())
+    sample = distinct[:: -(-len(distinct) // SAMPLED_VALUES) or 1]
+
+    def mostly(pattern: re.Pattern[str]) -> bool:
+        texts = [value.strip() for value in sample if isinstance(value, str)]
+        hits = sum(pattern.fullmatch(text) is not None for text in texts)
+        return 2 * hits > len(texts) > 0
+
+    if not rows:
+        return None, [f"{what} left out: it has no values"]
+    if not category and series.dtype.name != "category":
+        if series.dtype.kind in "mM" or mostly(DATE):
+            told = "make a number of it, such as a year or an age"
+            return None, [f"{what} holds dates or times and was left out: {told}"]
         numbers, wrong = kinds.read_numbers(series)
-        mixed = 2 * int(wrong.sum()) < int(found.counts.sum())
-        if mixed or found.mostly(WRITTEN):
-            few = len(found.values) <= FEW_VALUES
-            found.kind = "numbers, few values" if few else "numbers"
-            found.kind = "numbers and text" if wrong.any() else found.kind
-            found.column = Column(name, "number", indicator=gaps and missing)
-            warnings += _odd_numbers(what, numbers[~np.isnan(numbers)])
-            return found
-    if category or not found.is_identifier:
-        found.kind = "categories" if len(found.values) <= FEW_VALUES else "text"
-        values, _ = category_codes(series if missing else series.dropna())
-        found.column = Column(name, "category", values)
-        marks = [value for value in values if value in MISSING_MARKS]
-        warnings += odd_values(what, marks)
-        if len(values) > MANY_CATEGORIES:
-            warnings.append(
-                f"{what}: {len(values):,} categories, one input each; declare the "
-                "`values` that count (others are one), or leave the column out "
-                "(`drop=`)"
-            )
-        return found
-    find = kinds.word_counter(2).build_analyzer()
-    words = [len(find(str(value))) for value in found.values[:SAMPLED_VALUES]]
-    prose = sum(words) >= PROSE_WORDS * len(words)
-    found.kind = "free text" if prose else "text"
-    told = "has a different text in (nearly) every row and was left out"
-    if prose:
-        entry = {name: {"hash": TEXT_WIDTH}}
-        told = f"holds free text and was left out: `columns={entry!r}` counts its words"
-    warnings.append(f"{what} {told}")
-    return found
+        if 2 * int(wrong.sum()) < rows or mostly(WRITTEN):
+            marked = missing and rows < len(codes)
+            odd = _odd_numbers(what, numbers[~np.isnan(numbers)])
+            return Column(name, "number", indicator=marked), odd
+        if is_identifier(len(distinct), rows):
+            find = kinds.word_counter(2).build_analyzer()
+            words = [len(find(str(value))) for value in sample]
+            told = "has a different text in (nearly) every row and was left out"
+            if sum(words) >= PROSE_WORDS * len(words):
+                entry = f"`columns={ {name: {'hash': TEXT_WIDTH}}!r}` counts its words"
+                told = f"holds free text and was left out: {entry}"
+            return None, [f"{what} {told}"]
+    values, _ = kinds.category_codes(series if missing else series.dropna())
+    odd = odd_values(what, [value for value in values if value in MISSING_MARKS])
+    if len(values) > MANY_CATEGORIES:
+        odd.append(
+            f"{what}: {len(values):,} categories, one input each; declare the `values` "
+            "that count (others are one), or leave the column out (`drop=`)"
+        )
+    return Column(name, "category", values), odd
 
 
 def _odd_numbers(what: str, known: FloatArray) -> list[str]:
@@ -164,14 +125,13 @@ def _odd_numbers(what: str, known: FloatArray) -> list[str]:
 
 def kinds_of(columns: Sequence[Column]) -> list[str]:
     """Say which columns are what."""
-    said: dict[str, list[str]] = {}
-    for c in columns:
-        size = c.hash or len(c.values)
-        called = f"{c.name} ({size:,})" if size else c.name
-        said.setdefault(c.kind, []).append(called)
     words = {"number": "numbers", "category": "categories (values)"}
     words["text"] = "texts, by counts of hashed words (inputs)"
-    return [f"{words[k]}: {', '.join(said[k])}" for k in words if k in said]
+    said: dict[str, list[str]] = {kind: [] for kind in words}
+    for c in columns:
+        size = c.hash or len(c.values)
+        said[c.kind].append(f"{c.name} ({size:,})" if size else c.name)
+    return [f"{words[kind]}: {', '.join(said[kind])}" for kind in words if said[kind]]
 
 
 # What is allowed and looks like a slip

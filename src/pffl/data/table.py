@@ -17,13 +17,7 @@ import numpy as np
 from pffl.data import columns as kinds
 from pffl.data import infer, partition
 from pffl.data.checks import check_choice, listing, warn
-from pffl.data.columns import (
-    OTHER,
-    Column,
-    TableEncoder,
-    category_codes,
-    read_numbers,
-)
+from pffl.data.columns import OTHER, Column, TableEncoder, read_numbers
 from pffl.data.read import LATIN, Table, read_table, require
 from pffl.data.schema import MISSING, Attribute
 from pffl.errors import DataError, Problems, UsageError
@@ -112,12 +106,6 @@ class TableOptions:
         return [self.label, *self.group, *([self.silo] if self.silo else [])]
 
     @property
-    def split(self) -> dict[str, Any]:
-        """What `Federation.from_rows` is told of the split."""
-        keys = ("test_fraction", "validation_fraction", "random_state")
-        return {key: vars(self)[key] for key in keys}
-
-    @property
     def mentioned(self) -> list[str]:
         """All columns that are named anywhere."""
         names = (*self.coded, self.id, self.weight, self.cut[1], *self.inputs)
@@ -152,58 +140,52 @@ def encode_table(table: Table, options: TableOptions) -> dict[str, Any]:
     marks = options.missing == "indicator"
     with Problems("table", DataError) as problems:
         for name in chosen:
-            if name in known:
-                column, gaps = known[name], frame[name].isna().any()
-                if gaps and marks and not column.indicator and column.fill is None:
-                    column = replace(column, indicator=column.kind != "category")
-                    read_off.add(name)
-                columns.append(column)
-                continue
-            found = infer.infer(frame[name], missing=marks, category=name in declared)
-            columns += [] if found.column is None else [found.column]
-            warnings += found.warnings
+            column_of, odd = known.get(name), list[str]()
+            if column_of is None:
+                told: Any = {"missing": marks, "category": name in declared}
+                column_of, odd = infer.infer(frame[name], **told)
+            elif marks and column_of.unmarked and frame[name].isna().any():
+                column_of = replace(column_of, indicator=True)
+                read_off.add(name)
+            columns += [] if column_of is None else [column_of]
+            warnings += odd
         if not columns:
             problems.add("[no-inputs] no column is left as an input")
-        labels = _labels(frame[label], options, known, problems)
-        attributes = [_attribute(frame[n], known, problems) for n in options.group]
-        silo, silo_names = silos_of(frame, options, problems, known)
-        if label not in known and options.silo and options.classification:
-            _check_label_sets(frame[label], frame[options.silo], problems)
-        if options.id is not None:
-            _check_missing(frame[options.id], "id", problems)
+        labels = _labels(frame, options, known, problems)
+        groups = [_attribute(frame[n], known, problems) for n in options.group]
         given: Any = known[label].values if label in known else frame[label]
         encoder = TableEncoder(
             tuple(columns),
-            tuple(attributes),
+            tuple(groups),
             labels,
             label,
             typed=kinds.classes_of(given, labels),
             weight=options.weight,
         )
-        rows = encoder.encode_rows(frame, problems)
-    if apart:
-        notes.append(
-            f"not used as inputs, because they look protected: {listing(apart)}; "
-            "`inputs=` keeps those that it names"
-        )
+        placed = _placed(frame, encoder, options, known, problems)
     if read_off:
         warnings += infer.odd_values(f"label '{label}'", labels)
-        for attribute in attributes:
-            where = f"protected attribute '{attribute.name}'"
-            warnings += infer.odd_values(where, attribute.values)
+        for group in groups:
+            where = f"protected attribute '{group.name}'"
+            warnings += infer.odd_values(where, group.values)
     elif marks:
-        told = "`columns=` declares all columns: leave out `missing=`"
-        raise UsageError(f"[options-conflict] {told}")
+        raise UsageError(
+            "[options-conflict] `columns=` declares all columns: leave out `missing=`"
+        )
     elif LATIN in notes:  # one odd letter says how all of the text is read
         raise DataError(
             "[not-text] declared columns are read from UTF-8 text: no one's letters "
             "may change how others' are read: save the file as UTF-8"
         )
-    among = [f"'{column.name}'" for column in columns if column.name in options.group]
-    if among:
+    if among := [repr(c.name) for c in columns if c.name in options.group]:
         warn(f"protected attribute among the inputs: {', '.join(among)}")
     for warning in warnings:
         warn(warning)
+    if apart:
+        notes.append(
+            f"not used as inputs, because they look protected: {listing(apart)}; "
+            "`inputs=` keeps those that it names"
+        )
     notes += [*infer.kinds_of(columns), *warnings]
     if options.silo is None and options.silos is None:
         notes.append("no silo column is named: all rows are in one silo")
@@ -213,35 +195,13 @@ def encode_table(table: Table, options: TableOptions) -> dict[str, Any]:
     used = dict.fromkeys([*chosen, *options.coded])
     undeclared = tuple(name for name in used if name in read_off)
     return {
-        "schema": encoder.schema,
-        "rows": rows,
-        "silo": silo,
-        "silo_names": silo_names,
-        "people": _people(frame, options, notes),
-        "notes": notes,
-        "encoding": encoder,
+        **placed,
+        "notes": [*notes, *placed["notes"]],
         "ranges": {c.name: c.range for c in columns if c.range is not None},
         "simulated": options.silo is None,
-        "sites": silo_names if options.silo and not undeclared else (),
+        "sites": placed["silo_names"] if options.silo and not undeclared else (),
         "undeclared": undeclared,
-        **options.split,
     }
-
-
-def _people(
-    frame: pd.DataFrame, options: TableOptions, notes: list[str]
-) -> partition.People | None:
-    """Return ids and the person of each row, where ids are known."""
-    if options.id is None:
-        return None
-    people = category_codes(frame[options.id])
-    rows = np.bincount(people[1])
-    if several := int((rows > 1).sum()):
-        notes.append(
-            f"id '{options.id}': {len(rows):,} people in {len(frame):,} rows; "
-            f"{several:,} have several, at most {rows.max():,}, which stay in one split"
-        )
-    return people
 
 
 def encode_alike(
@@ -259,17 +219,43 @@ def encode_alike(
         partition=options.partition if options.cut[1] in (None, *there) else "equal",
     )
     with Problems(f"'{name}'", DataError) as problems:
-        rows = encoder.encode_rows(frame, problems)
-        silo, silo_names = silos_of(frame, options, problems, {})
+        placed = _placed(frame, encoder, options, {}, problems)
+    return {**placed, "notes": [*notes, *placed["notes"]]}
+
+
+def _placed(
+    frame: pd.DataFrame,
+    encoder: TableEncoder,
+    options: TableOptions,
+    known: Known,
+    problems: Problems,
+) -> dict[str, Any]:
+    """Return rows with their silos, people and split; note all that is wrong."""
+    rows, people, notes = encoder.encode_rows(frame, problems), None, list[str]()
+    silo, silo_names = _silos(frame, options, known, problems)
+    if options.id is not None:
+        series = frame[options.id]
+        told = f"[missing-values] id '{options.id}': missing values"
+        kinds.note(problems, told, series, series.isna().to_numpy(dtype=bool))
+        people = kinds.category_codes(series)
+        counts = np.bincount(people[1])
+        if several := int((counts > 1).sum()):
+            notes.append(
+                f"id '{options.id}': {len(counts):,} people in {len(frame):,} rows; "
+                f"{several:,} have several, at most {counts.max():,}, which stay in "
+                "one split"
+            )
     return {
         "schema": encoder.schema,
         "rows": rows,
         "silo": silo,
         "silo_names": silo_names,
-        "people": _people(frame, options, []),
+        "people": people,
         "notes": notes,
         "encoding": encoder,
-        **options.split,
+        "test_fraction": options.test_fraction,
+        "validation_fraction": options.validation_fraction,
+        "random_state": options.random_state,
     }
 
 
@@ -371,51 +357,54 @@ def _inputs(frame: pd.DataFrame, options: TableOptions) -> tuple[list[str], list
     return [name for name in names if name not in apart], [repr(n) for n in apart]
 
 
-def _check_missing(series: pd.Series, what: str, problems: Problems) -> None:
-    """Note missing values."""
-    told = f"[missing-values] {what} '{series.name}': missing values"
-    kinds.note(problems, told, series, series.isna().to_numpy(dtype=bool))
+def _values(series: pd.Series, known: Known, problems: Problems) -> tuple[str, ...]:
+    """Return the values of a label, group or silo: as declared, or as they occur."""
+    declared = known.get(str(series.name))
+    if declared is None:
+        return kinds.category_codes(series.dropna())[0]
+    if declared.kind != "category":
+        told = "is label, group or silo: declare its values"
+        problems.add(f"[bad-column] '{series.name}' {told}")
+    return declared.values
 
 
 def _labels(
-    series: pd.Series, options: TableOptions, known: Known, problems: Problems
+    frame: pd.DataFrame, options: TableOptions, known: Known, problems: Problems
 ) -> tuple[str, ...]:
     """Class names in the order of their codes; the positive one of two is the last."""
     if not options.classification:
         return ()
-    where, (names, _) = f"label '{options.label}'", category_codes(series.dropna())
+    series, where = frame[options.label], f"label '{options.label}'"
+    names = _values(series, known, problems)
     if len(names) > MAX_CLASSES:
         problems.add(
             f"[too-many-classes] {where}: {len(names)} different values, at most "
             f"{MAX_CLASSES} classes; for a numeric target say `classification=False`"
         )
-    if len(names) < 2:
-        told = f"one value only ({listing(names)}): nothing to learn"
+    if len(names) == 1:
+        told = f"one value only ({names[0]}): nothing to learn"
         problems.add(f"[one-class] {where}: {told}")
-    return _declared_values(options.label, known, problems) or names
-
-
-def _declared_values(name: str, known: Known, problems: Problems) -> tuple[str, ...]:
-    """Return the values of a label, group or silo; none where it is not declared."""
-    if name in known and known[name].kind != "category":
-        told = "is label, group or silo: declare its values"
-        problems.add(f"[bad-column] '{name}' {told}")
-    return known[name].values if name in known else ()
+    if options.silo and options.label not in known and len(names) > 2:
+        sets = series.groupby(frame[options.silo], observed=True).unique()
+        if sets.map(len).max() <= 2:  # here {0, 1}, there {1, 2}
+            coded = {k: list(kinds.category_codes(own)[0]) for k, own in sets.items()}
+            shown = listing(f"'{name}' {own}" for name, own in coded.items())
+            problems.add(
+                f"[silos-differ] {where} is coded differently in the silos: {shown}; "
+                f"declare its values (`columns=`) if these are {len(names)} classes"
+            )
+    return names
 
 
 def _attribute(series: pd.Series, known: Known, problems: Problems) -> Attribute:
-    name = str(series.name)
-    if values := _declared_values(name, known, problems):
+    name, values = str(series.name), _values(series, known, problems)
+    where, numbers = f"protected attribute '{name}'", series.dtype.kind in "iuf"
+    if name in known:
         return Attribute(name, values)
-    where, (values, _) = (
-        f"protected attribute '{name}'",
-        category_codes(series.dropna()),
-    )
-    numbers = series.dtype.kind in "iuf"
     if numbers and len(values) > MAX_NUMERIC_GROUPS:
         told = f"{len(values)} different numbers: cut it into bands"
         problems.add(f"[too-many-groups] {where}: {told}")
-    elif not numbers and infer.Finding.of(series).is_identifier:
+    elif not numbers and infer.is_identifier(len(values), int(series.count())):
         told = f"{len(values)} values in {len(series)} rows, like an id"
         problems.add(f"[looks-like-id] {where}: {told}")
     if len(values) == 1:
@@ -424,38 +413,19 @@ def _attribute(series: pd.Series, known: Known, problems: Problems) -> Attribute
     return Attribute(name, values)
 
 
-def silos_of(
-    frame: pd.DataFrame, options: TableOptions, problems: Problems, known: Known
+def _silos(
+    frame: pd.DataFrame, options: TableOptions, known: Known, problems: Problems
 ) -> partition.Partition:
     """Return the silo of each row, and the silos' names."""
     if options.silo is not None:
-        series = frame[options.silo]
-        if names := _declared_values(options.silo, known, problems):
-            return kinds.match_names(series, names, "silo", problems), names
-        _check_missing(series, "silo", problems)
-        names, codes = category_codes(series)
-        return codes, names
+        series, where = frame[options.silo], f"silo '{options.silo}'"
+        names = _values(series, known, problems)
+        return kinds.match_names(series, names, where, problems), names
     kind, by, alpha = options.cut
-    silos = 1 if options.silos is None else options.silos
-    values = frame[by or options.label]
-    if kind != "equal" and values.isna().any():
-        _check_missing(values, "column of the cut", problems)
-    elif kind == "dirichlet":
-        return partition.dirichlet(
-            values.to_numpy(), alpha, silos, options.random_state
-        )
-    elif kind == "quantile_bands":
-        return partition.quantile_bands(values.to_numpy(), silos)
-    return partition.equal(len(frame), silos, options.random_state)
-
-
-def _check_label_sets(label: pd.Series, silo: pd.Series, problems: Problems) -> None:
-    """Refuse silos that code two classes differently: here {0, 1}, there {1, 2}."""
-    sets = label.groupby(silo, observed=True).unique()
-    if label.nunique() > 2 and sets.map(len).max() <= 2:
-        shown = [f"'{n}' {list(category_codes(found)[0])}" for n, found in sets.items()]
-        problems.add(
-            f"[silos-differ] label '{label.name}' is coded differently in the silos: "
-            f"{listing(shown)}; declare its values (`columns=`) if these are "
-            f"{label.nunique()} classes"
-        )
+    silos, seed = 1 if options.silos is None else options.silos, options.random_state
+    values = frame[by or options.label].to_numpy()
+    if kind == "dirichlet":
+        return partition.dirichlet(values, alpha, silos, seed)
+    if kind == "quantile_bands":
+        return partition.quantile_bands(values, silos)
+    return partition.equal(len(frame), silos, seed)
