@@ -35,7 +35,6 @@ HOMES = {
     "cli.terminal": ":terminal",
     "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
     "constraints": "EVERY_SILO",
-    "data.checks": "equal_rows:equal_people_rows",
     "data.columns": ":columns Column count_words encode_values",
     "data.infer": ":infer",
     "data.partition": ":partition draw_parts split_index",

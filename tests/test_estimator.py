@@ -445,7 +445,7 @@ def test_wrong_parameters_are_refused(people, given, code, words):
 @pytest.mark.parametrize(
     ("more", "code"),
     [
-        ({"sensitive_features": ["f"] * 1_199}, "wrong-length"),
+        ({"sensitive_features": ["f"] * 1_199}, "wrong-shape"),
         ({"sensitive_features": [None] + ["f"] * 1_199}, "missing-values"),
         ({"sample_weight": [1.0]}, "wrong-shape"),
         ({"sample_weight": [-1.0] * 1_200}, "bad-weights"),

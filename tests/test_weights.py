@@ -202,7 +202,7 @@ def test_a_cell_that_weighs_nothing_is_empty():
         (lambda s: place(s, 1e80), "bad-weights", ("1e+75",)),
         (lambda s: 0 * s, "bad-weights", ()),
         (lambda s: np.full(len(s), "heavy"), "not-numbers", ()),
-        (lambda s: s[1:], "wrong-length", ()),
+        (lambda s: s[1:], "wrong-shape", ()),
     ],
 )
 def test_wrong_weights_are_refused(change, code, figures):

@@ -36,7 +36,7 @@ from pffl.data.rows import Rows, Silo, as_csr, as_inputs, is_sparse
 from pffl.data.schema import Attribute, Schema
 from pffl.driver import drive
 from pffl.engines import Local
-from pffl.errors import DataError, NotMetError, Problems, UsageError, wrong
+from pffl.errors import DataError, NotMetError, UsageError, wrong
 from pffl.evidence.conclude import conclude
 from pffl.evidence.looks import Look, Looks
 from pffl.evidence.measure import Wanted, heldout_sample
@@ -842,9 +842,7 @@ def _weights(sample_weight: object, rows: int) -> FloatArray | None:
             f"[wrong-shape] sample_weight has the shape {values.shape}, expected one "
             f"number for each of the {rows:,} rows"
         )
-    with Problems("rows", DataError) as problems:
-        found = as_weights(values, problems)
-    return found
+    return as_weights(values)
 
 
 def _known_groups(schema: Schema, sensitive_features: object, rows: int) -> IntArray:

@@ -1,16 +1,11 @@
-"""What must hold before the first round; every problem is noted, none is repaired.
-
-Rows that are on both sides of a split (fault 15): with an id column the answer is
-exact. Without one, equal rows may be different people: discrete data are full of them.
-"""
+"""What must hold before the first round; every problem is noted, none is repaired."""
 
 from __future__ import annotations
 
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -80,81 +75,65 @@ def check_silos(
         problems.add("[no-silos] no silos")
     if repeated := sorted(n for n, count in Counter(names).items() if count > 1):
         problems.add(f"[repeated-name] repeated silo names: {listing(repeated)}")
-    trained = [silo.splits["train"] for silo in silos if "train" in silo.splits]
+    trained = {silo.name: silo.splits.get("train") for silo in silos}
     bare = [
-        silo.name
-        for silo in silos
-        if "train" not in silo.splits
-        or not (empty or len(silo.splits["train"].counting))
+        name
+        for name, rows in trained.items()
+        if rows is None or not (empty or len(rows.counting))
     ]
     if bare:
         problems.add(f"[no-training-rows] silos without training rows: {listing(bare)}")
     for silo in silos:
         for split, rows in silo.splits.items():
-            for code, problem in _row_problems(schema, rows):
-                problems.add(f"[{code}] silo '{silo.name}', {split}: {problem}")
+            for code, told in _row_problems(schema, rows):
+                problems.add(f"[{code}] silo '{silo.name}', {split}: {told}")
     if labels and schema.labels and not problems.found:
-        seen = {int(y) for rows in trained for y in (rows.y.min(), rows.y.max())}
+        seen = {y for r in trained.values() if r for y in (r.y.min(), r.y.max())}
         if len(seen) == 1:
             problems.add(
-                f"[one-class] all training rows have the label "
-                f"'{schema.labels[seen.pop()]}': there is nothing to learn"
+                "[one-class] all training rows have the label "
+                f"'{schema.labels[int(seen.pop())]}': there is nothing to learn"
             )
 
 
-def _row_problems(schema: Schema, rows: Rows) -> list[tuple[str, str]]:
-    """Return the code and the text of everything that is wrong with some rows."""
+def _row_problems(schema: Schema, rows: Rows) -> Iterator[tuple[str, str]]:
+    """Yield the code and the text of everything that is wrong with some rows."""
     X, y, group = rows.X, rows.y, rows.group
-    if X.ndim != 2 or X.shape[1] != schema.n_features:
-        expected = f"(rows, {schema.n_features})"
-        return [("wrong-shape", f"inputs have shape {X.shape}, expected {expected}")]
+    shapes = X.shape, y.shape, group.shape, rows.weights.shape
+    if shapes != ((len(y), schema.n_features), *[(len(y),)] * 3):
+        wanted = f"of {schema.n_features} inputs and as many labels, groups and weights"
+        yield "wrong-shape", f"rows must be {wanted}. Got the shapes {shapes}."
+        return
     if not isinstance(X, np.ndarray) and not X.has_canonical_format:
-        return [("wrong-sparse", "sparse inputs must be as `Rows.of` makes them")]
-    lengths = {"inputs": X.shape[0], "labels": len(y), "groups": len(group)}
-    lengths["weights"] = len(y) if rows.weight is None else rows.weight.size
-    if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{count} {what}" for what, count in lengths.items())
-        return [("wrong-length", told)]
+        yield "wrong-sparse", "sparse inputs must be as `Rows.of` makes them"
+        return
     if not len(y):
-        return []
-    found = _number_problems(schema, rows)
-    codes = (y == np.floor(y)) & (y >= 0) & (y < schema.n_labels)
-    if missing := int((~np.isfinite(y)).sum()):
-        found.append(("missing-values", f"{missing} missing labels"))
-    elif np.abs(y).max() > LARGEST:
-        found.append(("too-large-numbers", f"labels beyond {LARGEST:g}"))
-    elif schema.labels and not codes.all():
-        told = f"label codes outside 0..{schema.n_labels - 1}"
-        found.append(("unknown-label", told))
+        return
+    values = X if isinstance(X, np.ndarray) else X.data
+    largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
+    if not largest <= LARGEST:  # or NaN
+        dense = X if isinstance(X, np.ndarray) else X.toarray()
+        bad = (~(np.abs(dense) <= LARGEST)).sum(axis=0)
+        names = [f"'{schema.features[j]}' ({bad[j]})" for j in np.flatnonzero(bad)]
+        finite = np.isfinite(largest)
+        told = f"numbers beyond {LARGEST:g}" if finite else "missing or infinite values"
+        yield (
+            "too-large-numbers" if finite else "not-finite",
+            f"{told}: {listing(names)}",
+        )
+    if not (np.abs(y) <= LARGEST).all():
+        yield "missing-values", f"labels are missing, or beyond {LARGEST:g}"
+    elif schema.labels and not np.isin(y, np.arange(schema.n_labels)).all():
+        yield "unknown-label", f"label codes outside 0..{schema.n_labels - 1}"
     if group.min() < 0 or group.max() >= len(schema.groups):
-        told = f"group codes outside 0..{len(schema.groups) - 1}"
-        found.append(("unknown-group", told))
-    if rows.weight is not None:
-        wrong = weight_problems(rows.weight)
-        found += [("bad-weights", f"weight: {told}") for told in wrong]
-    return found
+        yield "unknown-group", f"group codes outside 0..{len(schema.groups) - 1}"
+    if told := weight_problem(rows.weights):
+        yield "bad-weights", f"weight: {told}"
 
 
-def _number_problems(schema: Schema, rows: Rows) -> list[tuple[str, str]]:
-    """Name inputs that are no numbers, or whose powers no computer can add."""
-    X = rows.X if isinstance(rows.X, np.ndarray) else rows.X.data
-    if max(float(X.max(initial=0)), -float(X.min(initial=0))) <= LARGEST:
-        return []  # of a NaN nothing is
-    dense = rows.X if isinstance(rows.X, np.ndarray) else rows.X.toarray()
-    bad = (~np.isfinite(dense)).sum(axis=0)
-    names = [f"'{schema.features[j]}' ({bad[j]})" for j in np.flatnonzero(bad)]
-    if names:
-        return [("not-finite", f"missing or infinite values in {', '.join(names)}")]
-    sizes = np.abs(dense.astype(np.float64)).max(axis=0)
-    large = np.flatnonzero(sizes > LARGEST)
-    names = [f"'{schema.features[j]}' (up to {sizes[j]:.3g})" for j in large]
-    told = f"numbers beyond {LARGEST:g} in {listing(names)}: use another unit"
-    return [("too-large-numbers", told)]
-
-
-def weight_problems(
+def weight_problem(
     weights: FloatArray, place: Callable[[int], str] = lambda row: f"row {row + 1:,}"
-) -> list[str]:
+) -> str:
     """Say which weights are not finite, below 0 or too large, and where the first is.
 
     ``place(row)`` says where a row is, counted from 0.
@@ -162,40 +141,9 @@ def weight_problems(
     bad = ~((weights >= 0) & (weights <= LARGEST))
     if bad.any():
         first = int(bad.argmax())
-        return [
+        return (
             f"{int(bad.sum()):,} of {len(bad):,} are no number from 0 to {LARGEST:g}, "
             f"the first ({weights[first]:g}) in {place(first)}"
-        ]
+        )
     none = len(weights) and not weights.any()
-    return ["every weight is zero: no row counts"] if none else []
-
-
-# Rows and people that are in two places
-
-
-def equal_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
-    """Number of test rows that equal a training row, by chance or not."""
-    seen = {key for rows in train for key in row_hashes(rows)}
-    return sum(key in seen for rows in test for key in row_hashes(rows))
-
-
-def row_hashes(rows: Rows) -> list[int]:
-    """A hash of each row: inputs, label and group; in this process only."""
-    X, about = rows.X, np.column_stack([rows.y, rows.group])
-    if isinstance(X, np.ndarray):
-        pairs = zip(X, about, strict=True)
-        return [hash((x.tobytes(), own.tobytes())) for x, own in pairs]
-    ends = zip(pairwise(X.indptr.tolist()), about, strict=True)
-    return [
-        hash((X.indices[a:b].tobytes(), X.data[a:b].tobytes(), own.tobytes()))
-        for (a, b), own in ends
-    ]
-
-
-def repeated_people(train: Sequence[Rows], test: Sequence[Rows]) -> int | None:
-    """Number of test rows of people who are in training; None without ids."""
-    seen = [rows.person for rows in train if rows.person is not None]
-    asked = [rows.person for rows in test if rows.person is not None]
-    if len(seen) < len(train) or len(asked) < len(test):
-        return None
-    return int(np.isin(np.concatenate(asked), np.concatenate(seen)).sum())
+    return "every weight is zero: no row counts" if none else ""

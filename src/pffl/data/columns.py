@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data.checks import listing, weight_problems
+from pffl.data.checks import listing, weight_problem
 from pffl.data.read import (
     LINE,
     Table,
@@ -549,7 +549,7 @@ class TableEncoder(Record):
             where, series = f"weight '{self.weight}'", frame[self.weight]
             weight = present_numbers(series, where, problems)
             known_weights = np.nan_to_num(weight, nan=1.0, posinf=np.inf)
-            for told in weight_problems(known_weights, partial(place_of, series)):
+            if told := weight_problem(known_weights, partial(place_of, series)):
                 problems.add(f"[bad-weights] {where}: {told}")
         group = np.maximum(np.stack(codes, 1), 0)  # those noted are unknown
         return Rows(X, y, self.schema.combine(group), weight=weight)

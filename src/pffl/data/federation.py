@@ -25,7 +25,16 @@ from pffl.data.columns import (
 )
 from pffl.data.partition import CALIBRATION, People
 from pffl.data.read import Table
-from pffl.data.rows import Matrix, Rows, Silo, as_csr, as_inputs, contents, is_sparse
+from pffl.data.rows import (
+    Matrix,
+    Rows,
+    Silo,
+    as_csr,
+    as_inputs,
+    contents,
+    is_sparse,
+    row_contents,
+)
 from pffl.data.rows import saved as saved_arrays
 from pffl.data.schema import Attribute, Schema
 from pffl.data.table import TableOptions, noted
@@ -51,25 +60,11 @@ def name_of(column: object, default: str) -> str:
     return name if isinstance(name, str) and name else default
 
 
-def encode_group(
-    values: NDArray[np.generic], name: str
-) -> tuple[tuple[str, ...], IntArray]:
-    """Names and codes of a protected attribute; a continuous one is refused."""
-    names, codes = encode_values(values, f"protected attribute '{name}'")
-    continuous = values.dtype.kind == "f" and (values % 1 != 0).any()
-    if continuous and len(names) > tables.MAX_NUMERIC_GROUPS:
-        told = f"{len(names)} different numbers: cut it into bands"
-        raise DataError(f"[too-many-groups] protected attribute '{name}': {told}")
-    return names, codes
-
-
-def as_weights(values: NDArray[np.generic], problems: Problems) -> FloatArray:
-    """Return weights given as an array; note all that are not."""
-    weights = np.ones(len(values))
-    with noted(problems):
-        weights = np.asarray(_floats(values, "sample_weight"), dtype=np.float64)
-        for told in checks.weight_problems(weights):
-            problems.add(f"[bad-weights] sample_weight: {told}")
+def as_weights(values: NDArray[np.generic]) -> FloatArray:
+    """Return weights given as an array; refuse what cannot be one."""
+    weights = np.asarray(_floats(values, "sample_weight"), dtype=np.float64)
+    if told := checks.weight_problem(weights):
+        raise DataError(f"[bad-weights] sample_weight: {told}")
     return weights
 
 
@@ -79,23 +74,6 @@ def _floats(values: Any, what: str) -> Matrix:
         return as_inputs(values)
     except (TypeError, ValueError) as error:
         raise DataError(f"[not-numbers] {what}: not a number: {error}") from error
-
-
-def _check_shapes(
-    X: Matrix, vectors: Mapping[str, NDArray[Any]], features: Sequence[str]
-) -> None:
-    """Refuse arrays whose shapes do not fit each other."""
-    with Problems("arrays", DataError) as problems:
-        wanted = f"must have rows and {len(features)} columns"
-        if X.ndim != 2 or X.shape[1] != len(features):
-            problems.add(f"[wrong-shape] X {wanted}, not the shape {X.shape}")
-        for name, vector in vectors.items():
-            if vector.ndim != 1:
-                told = f"'{name}' must be a vector. Got shape {vector.shape}."
-                problems.add(f"[wrong-shape] {told}")
-        lengths = {name: len(v) for name, v in vectors.items() if v.ndim == 1}
-        if len({*lengths.values(), *X.shape[:1]}) > 1:
-            problems.add(f"[wrong-length] lengths differ: {lengths}, X: {X.shape[:1]}")
 
 
 def _check_order(X: Any, **others: Any) -> None:
@@ -342,40 +320,53 @@ class Federation:
             features = getattr(X, "columns", [f"x{j}" for j in range(width)])
         if silo is None:
             silo = np.repeat(partition.silo_names(1), len(target))
-        places, protected = as_column(silo), as_columns(sensitive_features)
-        vectors = {"y": target, "silo": places, **protected}
+        protected = as_columns(sensitive_features)
+        called_so = {f"protected attribute '{n}'": v for n, v in protected.items()}
+        columns = {"silo": as_column(silo), **called_so}
+        vectors = {"y": target, **columns}
         if sample_weight is not None:
             vectors["sample_weight"] = as_column(sample_weight)
-        _check_shapes(inputs, vectors, features)
-        attributes, groups = list[Attribute](), list[IntArray]()
+        shapes = {"X": inputs.shape, **{name: v.shape for name, v in vectors.items()}}
+        expected = dict.fromkeys(vectors, target.shape[:1])
+        if shapes != {"X": (len(target), len(features)), **expected}:
+            raise DataError(
+                f"[wrong-shape] X must have a row for each label and {len(features)} "
+                f"columns, all else must be vectors as long. Got the shapes {shapes}."
+            )
         labels, weight = tuple[str, ...](), None
+        coded: list[tuple[tuple[str, ...], IntArray]] = []
         with Problems("arrays", DataError) as problems:
             with noted(problems):
                 if classification:
                     labels, target = encode_values(target, "label")
                 target = np.asarray(_floats(target, "label"))
-            for attribute, values in protected.items():
+            for where, values in columns.items():
                 with noted(problems):
-                    names, codes = encode_group(values, attribute)
-                    attributes.append(Attribute(attribute, names))
-                    groups.append(codes)
-            with noted(problems):
-                names, silo_codes = encode_values(places, "silo")
+                    coded.append(encode_values(values, where))
+                    numbers = values.dtype.kind == "f" and (values % 1 != 0).any()
+                    if numbers and len(coded[-1][0]) > tables.MAX_NUMERIC_GROUPS:
+                        told = "many different numbers: cut it into bands"
+                        problems.add(f"[too-many-groups] {where}: {told}")
             with noted(problems):
                 inputs = _floats(inputs, "X")
             if sample_weight is not None:
-                weight = as_weights(vectors["sample_weight"], problems)
-        schema = Schema(tuple(map(str, features)), tuple(attributes), labels, called)
+                with noted(problems):
+                    weight = as_weights(vectors["sample_weight"])
+        (silo_names, silo_codes), *groups = coded
+        pairs = zip(protected, groups, strict=True)
+        attributes = tuple(Attribute(name, values) for name, (values, _) in pairs)
+        schema = Schema(tuple(map(str, features)), attributes, labels, called)
         among = [f for f in schema.features if {f, f.split("=", 1)[0]} & set(protected)]
         if among:
             warn(f"protected attribute among the inputs: {listing(among)}")
         mapping = ", ".join(f"'{label}' → {code}" for code, label in enumerate(labels))
-        rows = Rows.of(inputs, target, schema.combine(np.stack(groups, axis=1)))
+        group = schema.combine(np.stack([codes for _, codes in groups], axis=1))
+        rows = replace(Rows.of(inputs, target, group), weight=weight)
         return cls.from_rows(
             schema,
-            replace(rows, weight=weight),
+            rows,
             silo_codes,
-            names,
+            silo_names,
             notes=(f"label: {mapping}",) if labels else (),
             encoding=TableEncoder.of_numbers(schema, classes_of(y, labels)),
             undeclared=(called, *protected, "silo"),
@@ -667,8 +658,11 @@ class Federation:
         which may be of another person with equal values.
         """
         train, asked = ([s.rows(name) for s in self.silos] for name in ("train", split))
-        known = checks.repeated_people(train, asked)
-        return checks.equal_rows(train, asked) if known is None else known
+        if self.by_person:
+            known, who = (Rows.joined(parts).person for parts in (train, asked))
+            return int(np.isin(who, known).sum())  # type: ignore[arg-type]
+        seen = {hash(row) for rows in train for row in row_contents(rows)}
+        return sum(hash(row) in seen for rows in asked for row in row_contents(rows))
 
     @cached_property
     def held_out(self) -> dict[str, str]:

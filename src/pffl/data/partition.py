@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pffl.data.columns import as_column, encode_values
-from pffl.data.rows import Rows, Silo
+from pffl.data.rows import Rows, Silo, row_contents
 from pffl.errors import DataError, Problems, UsageError, wrong
 from pffl.typing import FloatArray, IntArray
 
@@ -266,7 +266,7 @@ def keyed_silos(
         if ids is None:
             raise UsageError("[needs-ids] a keyed hash of people needs their ids")
         counted: dict[int, tuple[bytes, int]] = {}
-        content = _contents(whole)
+        content = list(row_contents(whole))
         for i, who in enumerate(whole.person.tolist()):
             text = b"\0".join((ids[who].encode(), content[i], names[place[i]]))
             drawn = hmac.digest(KEY, b"row of " + text, "sha256"), i
@@ -287,16 +287,6 @@ def keyed_silos(
     return distribute(whole.take, plan)
 
 
-def _contents(rows: Rows) -> list[bytes]:
-    """Return inputs, label and group of each row."""
-    X = rows.X if isinstance(rows.X, np.ndarray) else rows.X.toarray()
-    X = np.ascontiguousarray(X, np.float64)
-    return [
-        X[i].tobytes() + repr((float(rows.y[i]), int(rows.group[i]))).encode()
-        for i in range(len(rows))
-    ]
-
-
 def keyed_draws(
     rows: Rows,
     key: bytes,
@@ -314,7 +304,7 @@ def keyed_draws(
         texts = [b"id " + ids[who].encode() for who in rows.person.tolist()]
     else:
         seen: Counter[bytes] = Counter()
-        texts = [b"row " + content for content in _contents(rows)]
+        texts = [b"row " + content for content in row_contents(rows)]
         for i, mark in enumerate(marks or [b""] * len(texts)):
             text = texts[i] + mark
             texts[i] = text + f" {seen[text]}".encode()

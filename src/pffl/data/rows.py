@@ -5,7 +5,7 @@ Inputs that are mostly zeros are SciPy's compressed rows, in one canonical form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
@@ -110,6 +110,18 @@ def restored(arrays: Mapping[str, NDArray[Any]]) -> Matrix:
     rows = csr_array(parts, shape=tuple(arrays["X_shape"].tolist()))
     rows.check_format(full_check=True)  # a wrong index would be read out of bounds
     return rows
+
+
+def row_contents(rows: Rows) -> Iterator[bytes]:
+    """Yield inputs, label and group of each row, for hashes."""
+    X = rows.X
+    for i, about in enumerate(zip(rows.y.tolist(), rows.group.tolist(), strict=True)):
+        if isinstance(X, np.ndarray):
+            values = X[i].astype(np.float64).tobytes()
+        else:
+            own = slice(X.indptr[i], X.indptr[i + 1])
+            values = X.indices[own].astype("<i8").tobytes() + X.data[own].tobytes()
+        yield values + repr(about).encode()
 
 
 def powers(
