@@ -192,23 +192,23 @@ def draw_people(
     nearest to training moves there with all rows.
     """
     ids, person = people
-    draws = np.array([_uniform(f"{seed}\0{name}") for name in ids])
-    order = list(_used(fractions))
-    edges = np.cumsum([fractions[name] for name in order[1:]])
-    places = np.searchsorted(edges, draws, side="right")
-    split = np.where(places < len(edges), places + 1, 0)
-    training = np.bincount(silo[split[person] == 0], minlength=silo.max(initial=-1) + 1)
-    for k in np.flatnonzero(training == 0):
+    texts = [f"{seed}\0{name}".encode() for name in ids]
+    hashed = [hashlib.blake2b(text, digest_size=8).digest() for text in texts]
+    draws = np.array([int.from_bytes(one) / 2.0**64 for one in hashed])
+    split = drawn_parts(draws, fractions)
+    trained = np.unique(silo[split[person] == "train"])
+    for k in np.setdiff1d(silo, trained):
         own = person[silo == k]
-        if len(own) and (split[own] != 0).all():
-            split[own[draws[own].argmax()]] = 0
-    return np.array(order)[split[person]]
+        if (split[own] != "train").all():  # who moved may be here, too
+            split[own[draws[own].argmax()]] = "train"
+    return split[person]
 
 
-def _uniform(text: str) -> float:
-    """A number in [0, 1) that depends on nothing but the text."""
-    hashed = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return int.from_bytes(hashed) / 2.0**64
+def drawn_parts(draws: FloatArray, fractions: Mapping[str, float]) -> NDArray[np.str_]:
+    """Split of each number in [0, 1); what the fractions leave is ``train``."""
+    names = _used(fractions)[1:]
+    edges = np.cumsum([fractions[name] for name in names])
+    return np.array([*names, "train"])[np.searchsorted(edges, draws, side="right")]
 
 
 def _used(fractions: Mapping[str, float]) -> tuple[str, ...]:
@@ -278,10 +278,10 @@ def keyed_silos(
     if simulated:
         place = np.floor(v * len(silos)).astype(np.int64)
     called = silo_names(len(silos)) if simulated else [silo.name for silo in silos]
-    held = u < share
-    cut = {"train": ~held, "test": held} if share else {"train": ~held}
+    fractions = {"test": share}
+    drawn, parts = drawn_parts(u, fractions), _used(fractions)
     plan = [
-        (name, {part: np.flatnonzero((place == k) & of) for part, of in cut.items()})
+        (name, {p: np.flatnonzero((place == k) & (drawn == p)) for p in parts})
         for k, name in enumerate(called)
     ]
     return distribute(whole.take, plan)
@@ -321,10 +321,6 @@ def keyed_rows(
 ) -> dict[str, Rows]:
     """Split into ``train`` and the named fractions, each row by a keyed hash."""
     check_fractions(fractions)
-    names = list(_used(fractions))
-    edges = np.cumsum([fractions[name] for name in names[1:]])
-    places = np.searchsorted(edges, keyed_draws(rows, key)[0], side="right")
-    return {
-        name: rows.take(np.flatnonzero(places == (at - 1 if at else len(edges))))
-        for at, name in enumerate(names)
-    }
+    drawn = drawn_parts(keyed_draws(rows, key)[0], fractions)
+    parts = _used(fractions)
+    return {name: rows.take(np.flatnonzero(drawn == name)) for name in parts}

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pffl.data.checks import listing
 from pffl.errors import DataError, MissingExtraError, Problems
@@ -265,7 +264,7 @@ class TextFile:
         raise DataError(f"[not-text] '{path.name}' is {told}")
 
     @contextmanager
-    def _records(self) -> Iterator[Any]:
+    def records(self) -> Iterator[Any]:
         """Open a reader of the records."""
         with open_file(self.path) as data:
             yield csv.reader(
@@ -279,7 +278,7 @@ class TextFile:
         """Find header and lines; raise all records of a wrong length, with lines."""
         subject = f"'{self.path.name}'"
         try:
-            with self._records() as records:
+            with self.records() as records:
                 lengths = np.fromiter(map(len, records), np.int64)
                 plain = records.line_num == len(lengths)
         except csv.Error as error:
@@ -295,7 +294,7 @@ class TextFile:
                 problems.add(f"[bad-record] line {lines[k]:,}: {told}")
             if (more := len(bad) - MOST_SHOWN) > 0:
                 problems.add(f"[bad-record] and {more:,} more such lines")
-        with self._records() as records, Problems(subject, DataError) as problems:
+        with self.records() as records, Problems(subject, DataError) as problems:
             header, first = islice(chain(filter(None, records), [[]]), 2)
             _check_header(header, first, head, problems)
             if not first and not problems.found:
@@ -305,7 +304,7 @@ class TextFile:
     def _begins(self) -> list[int]:
         """Return the line on which each record begins; last, where one would."""
         found = [1]
-        with self._records() as records, suppress(csv.Error):
+        with self.records() as records, suppress(csv.Error):
             for _ in records:
                 found.append(records.line_num + 1)  # noqa: PERF401
         return found
@@ -337,13 +336,6 @@ class TextFile:
                 names = [self.header[place] for place in frame.columns]
                 frame = frame.set_axis(names, axis=1)
                 yield frame.set_axis(pd.Index(lines, name=LINE), axis=0)
-
-    def texts(self, names: Iterable[str]) -> dict[str, NDArray[np.str_]]:
-        """Return some columns as they are written; of repeated ones the first."""
-        places = {name: self.header.index(name) for name in names}
-        with self._records() as records:
-            _, *rows = filter(None, records)
-        return {name: np.array([row[k] for row in rows]) for name, k in places.items()}
 
     def places(self, names: Iterable[str]) -> list[int]:
         """Return where columns of some names are."""
