@@ -279,9 +279,9 @@ def keyed_silos(
         place = np.floor(v * len(silos)).astype(np.int64)
     called = silo_names(len(silos)) if simulated else [silo.name for silo in silos]
     fractions = {"test": share}
-    drawn, parts = drawn_parts(u, fractions), _used(fractions)
+    split, used = drawn_parts(u, fractions), _used(fractions)
     plan = [
-        (name, {p: np.flatnonzero((place == k) & (drawn == p)) for p in parts})
+        (name, {part: np.flatnonzero((place == k) & (split == part)) for part in used})
         for k, name in enumerate(called)
     ]
     return distribute(whole.take, plan)
