@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
@@ -27,13 +27,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pffl._any_estimator import LARGEST_MULTIPLIER, fit_bounded
 from pffl._solve import prepared, solve
-from pffl.any_estimator import fit_bounded
 from pffl.constraints import AUTO, CONSTRAINTS, EVERY_SILO, Cells, Constraint, MinMax
-from pffl.data.columns import as_column, encode_values
+from pffl.data.columns import Column, TableEncoder, as_column, encode_values
 from pffl.data.federation import Federation, as_weights, name_of
-from pffl.data.rows import Rows, Silo, as_csr, as_inputs, is_sparse
-from pffl.data.schema import Attribute, Schema
+from pffl.data.rows import as_csr, as_inputs, is_sparse
+from pffl.data.table import TableOptions
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import DataError, NotMetError, UsageError, wrong
@@ -42,10 +42,10 @@ from pffl.evidence.looks import Look, Looks
 from pffl.evidence.measure import Wanted, heldout_sample
 from pffl.evidence.record import Evidence, Missing, Sample
 from pffl.evidence.statements import Certificate
-from pffl.methods import method_of
+from pffl.methods import PFFL, method_of
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
-from pffl.metrics import EVERYONE, attributes_of, codes_of, named_columns
+from pffl.metrics import EVERYONE, named_columns
 from pffl.models.base import Inputs, Model
 from pffl.models.external import Probabilities
 from pffl.models.linear import (
@@ -59,7 +59,7 @@ from pffl.models.linear import (
 from pffl.models.scaled import Design
 from pffl.prepare import Options, Weighting
 from pffl.solution import Solution
-from pffl.typing import FloatArray, IntArray
+from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,9 +74,11 @@ Bound: TypeAlias = (
 Infeasible: TypeAlias = Literal["raise", "warn", "nearest"]
 POLICIES = ("raise", "warn", "nearest")
 ONLY_SILO = "all"  # of rows that are in none
+ROW, SILO, WEIGHT = "row number", "its silo", "its weight"  # columns of a certificate's
 SHARE = 0.3  # of the rows: what bounds on rates are certified by
 
 
+@dataclass(eq=False, repr=False)
 class _Fair(BaseEstimator):
     """What a classifier and a regressor share: constraint, training, certificate."""
 
@@ -88,78 +90,77 @@ class _Fair(BaseEstimator):
     }
     __metadata_request__score: ClassVar = {"sample_weight": True}
 
-    def __init__(
-        self,
-        bound: Bound = None,
-        *,
-        constraint: str | Constraint = "bgl",
-        error_at_most: float | None = None,
-        l2: float | Literal["auto"] = 1e-3,
-        fit_intercept: bool = True,
-        threshold: float = 0.5,
-        selection_rate: float | None = None,
-        method: Method | None = None,
-        multiplier_bound: float | None = None,
-        risk_weight: float = 1.0,
-        weighting: Weighting = "silos",
-        infeasible: Infeasible = "raise",
-        confidence: float = 0.95,
-        estimator: Any = None,
-        dual_rounds: int = 12,
-        random_state: Any = None,
-    ) -> None:
-        self.bound = bound
-        self.constraint = constraint
-        self.error_at_most = error_at_most
-        self.l2 = l2
-        self.fit_intercept = fit_intercept
-        self.threshold = threshold
-        self.selection_rate = selection_rate
-        self.method = method
-        self.multiplier_bound = multiplier_bound
-        self.risk_weight = risk_weight
-        self.weighting = weighting
-        self.infeasible = infeasible
-        self.confidence = confidence
-        self.estimator = estimator
-        self.dual_rounds = dual_rounds
-        self.random_state = random_state
+    bound: Bound = None
+    _: KW_ONLY
+    constraint: str | Constraint = "bgl"
+    error_at_most: float | None = None
+    l2: float | Literal["auto"] = 1e-3
+    fit_intercept: bool = True
+    method: Method | None = None
+    multiplier_bound: float | None = None
+    risk_weight: float = 1.0
+    weighting: Weighting = "silos"
+    infeasible: Infeasible = "raise"
+    confidence: float = 0.95
+    estimator: Any = None
+    dual_rounds: int = 12
+    random_state: Any = None
+
+    def _classes(self, y: NDArray[Any]) -> int:
+        """Return how many classes there are, and remember them; 0 for numbers."""
+        raise NotImplementedError
 
     def _model(self, classes: int) -> LinearModel:
-        """Return the model to train."""
+        """Return the linear model to train."""
         raise NotImplementedError
 
-    def _plain(self) -> tuple[Model, FloatArray]:
-        """Return the trained model for `_scaled`, from fitted attributes alone."""
+    def _outputs_of(self, fitted: Any, X: Any) -> FloatArray:
+        """Return what losses are computed from, of a fitted estimator."""
         raise NotImplementedError
 
-    def _fit(
+    def fit(
         self,
         X: Any,
-        y: NDArray[Any],
-        classes: int,
-        target: str,
-        sensitive_features: object,
-        silos: object,
-        sample_weight: FloatArray | None,
-    ) -> None:
-        """Solve for the bounds, judge the result and set the fitted attributes."""
+        y: Any,
+        *,
+        sensitive_features: object = None,
+        silos: object = None,
+        sample_weight: object = None,
+    ) -> Self:
+        """Train on all rows.
+
+        Parameters
+        ----------
+        X, y
+            Inputs (numbers; sparse ones stay sparse), and labels or numbers.
+        sensitive_features
+            The groups: a vector, a DataFrame of several columns (crossed), a mapping
+            from name to vector. Default: everyone is in one group.
+        silos
+            Where each row lives. Default: all rows are in one silo.
+        sample_weight
+            How much each row counts, ≥ 0: a weight of 2 is as good as a second row.
+        """
         import pandas as pd
 
         if self.infeasible not in POLICIES:
             name, wanted = type(self).__name__, f"one of {', '.join(POLICIES)}"
             raise UsageError(wrong("infeasible", name, wanted, self.infeasible))
+        target = name_of(y, "label")
+        X, y = self._checked(X, y)
+        weight = _weights(sample_weight, len(y))
+        classes = self._classes(y if weight is None else y[weight > 0])
         if sensitive_features is None:
             sensitive_features = {EVERYONE.name: np.full(len(y), EVERYONE.values[0])}
         features, linear = getattr(self, "feature_names_in_", None), True
         if self.estimator is not None:  # it takes the rows as they are
-            inputs, features, linear = np.arange(len(y))[:, None], None, False
+            features, linear = None, False
         federation = Federation.from_arrays(
-            X if linear else inputs,
+            X if linear else np.arange(len(y))[:, None],
             pd.Series(y, name=target),
             sensitive_features=named_columns(sensitive_features),
             silo=np.full(len(y), ONLY_SILO) if silos is None else silos,
-            sample_weight=sample_weight,
+            sample_weight=weight,
             features=None if features is None else list(map(str, features)),
             classification=classes > 0,
             test_fraction=0.0,
@@ -172,7 +173,7 @@ class _Fair(BaseEstimator):
             confidence=self.confidence,
             l2="auto" if self.l2 == "auto" else None,
             error_at_most=self.error_at_most,
-            selection_rate=self.selection_rate,
+            selection_rate=getattr(self, "selection_rate", None),
             baseline=False,
         )
         if linear:
@@ -196,14 +197,11 @@ class _Fair(BaseEstimator):
             }
             for row in solution.cell_results
         ]
-        described = {
-            **solution.schema.as_dict(),
-            "features": [*solution.schema.features],
-        }
-        self.schema_: dict[str, Any] = described
+        self.encoding_: dict[str, Any] = solution.predictor.preparation.as_dict()
         self.evidence_ = json.dumps(solution.evidence.as_dict())
         self.looks_: list[dict[str, Any]] = []
         self.solution_ = solution
+        return self
 
     def _fit_linear(
         self, federation: Federation, classes: int, options: Options, seed: int
@@ -239,9 +237,9 @@ class _Fair(BaseEstimator):
         d, scale = len(model.inputs.mean), model.target.scale
         constant = table[:, d] if model.intercept else np.zeros(len(table))
         # A constant for inputs at 0 would cost the digits of a year around 2000.
-        self.mean_ = model.inputs.mean
-        self.coef_ = scale * table[:, :d] / model.inputs.scale
-        self.score_at_mean_ = scale * constant + model.target.mean
+        self.mean_, first = model.inputs.mean, ... if classes else 0
+        self.coef_ = (scale * table[:, :d] / model.inputs.scale)[first]
+        self.score_at_mean_ = (scale * constant + model.target.mean)[first]
         self.intercept_ = self.score_at_mean_ - self.coef_ @ self.mean_
         self.l2_ = model.l2
         if isinstance(model, LogisticRegression):
@@ -257,18 +255,15 @@ class _Fair(BaseEstimator):
         seed: int,
     ) -> Solution:
         """Fit `estimator` under the bounds, and keep its fits."""
-        constraint, own = self._constraint(), type(self)()
+        constraint, own, name = self._constraint(), type(self)(), type(self).__name__
         others = ("method", "l2", "fit_intercept", "error_at_most", "selection_rate")
-        given = [n for n in others if getattr(self, n) != getattr(own, n)]
+        given = [n for n in others if vars(self).get(n) != vars(own).get(n)]
+        if constraint is not None and constraint.goal != "loss":
+            given.append(f"constraint '{constraint.name}'")
         if given:
             raise UsageError(
-                f"[options-conflict] {', '.join(given)}: of linear models, and "
-                f"{type(self.estimator).__name__} has its own parameters"
-            )
-        if constraint is not None and constraint.goal != "loss":
-            raise UsageError(
-                f"[options-conflict] '{constraint.name}': rates are bounded of linear "
-                "models; of others `pffl.audit` certifies them"
+                f"[options-conflict] {', '.join(given)}: for linear models, not for "
+                f"{type(self.estimator).__name__}"
             )
         if constraint is not None and constraint.open:
             raise UsageError(
@@ -276,36 +271,48 @@ class _Fair(BaseEstimator):
             )
         if not (isinstance(self.dual_rounds, Integral) and self.dual_rounds >= 1):
             wanted = "a whole number ≥ 1"
-            name = type(self).__name__
             raise UsageError(wrong("dual_rounds", name, wanted, self.dual_rounds))
-        model, w = self._plain()
-        found = fit_bounded(
-            self.estimator,
-            X,
-            y,
-            federation,
-            constraint,
-            model,
-            w,
-            self._outputs_of,
-            options,
-            rounds=int(self.dual_rounds) if constraint is not None else 1,
-            multiplier_bound=self.multiplier_bound,
+        method = PFFL(
+            multiplier_bound=self.multiplier_bound or LARGEST_MULTIPLIER,
             risk_weight=self.risk_weight,
+        )
+        self.estimators_: list[Any]
+        self.estimators_, solution = fit_bounded(
+            self.estimator,
+            (X, y, federation),
+            constraint,
+            self._plain(),
+            self._outputs_of,
+            method,
+            replace(options, weighting="rows"),
+            rounds=int(self.dual_rounds) if constraint is not None else 1,
             seed=seed,
         )
-        self.estimators_: list[Any] = found.estimators
-        return found.solution
+        return solution
 
-    def _outputs_of(self, fitted: Any, X: Any) -> FloatArray:
-        """Return what losses are computed from, of a fitted estimator."""
-        raise NotImplementedError
+    def _plain(self) -> tuple[Model, FloatArray]:
+        """Return the trained model for `_scaled`, from fitted attributes alone."""
+        many = len(getattr(self, "classes_", ()))
+        model: Any = self._model(many)
+        if self.estimator is not None and many:
+            inputs = Inputs.identity(1 if many == 2 else many)
+            cut = getattr(self, "threshold", 0.5)
+            return Probabilities(inputs, threshold=cut), np.zeros(0)
+        if self.estimator is not None:
+            one = Inputs.identity(1)
+            return replace(model, l2=0.0, intercept=False, inputs=one), np.ones(1)
+        scores = np.atleast_1d(self.score_at_mean_)
+        w = np.column_stack([np.atleast_2d(self.coef_), scores]).reshape(-1)
+        plain = {"l2": 0.0, "intercept": True, "n_outputs": len(scores)}
+        inputs = Inputs(self.mean_, np.ones_like(self.mean_))
+        return replace(model, inputs=inputs, **plain), w
 
-    def _checked(self, X: Any, y: Any, y_numeric: bool = False) -> tuple[Any, Any]:
+    def _checked(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Return rows to fit on; another estimator checks its inputs itself."""
         if self.estimator is None:
+            numeric = isinstance(self, RegressorMixin)
             return validate_data(
-                self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=y_numeric
+                self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=numeric
             )
         validate_data(self, X, skip_check_array=True)
         y = column_or_1d(y, warn=True)
@@ -409,10 +416,11 @@ class _Fair(BaseEstimator):
             What no row's weight is above, where rows have weights. Without it nothing
             is stated of new people.
         """
+        import pandas as pd
+
         check_is_fitted(self)
-        if self.estimator is not None:
-            inputs, target = self._scaled(X), np.asarray(as_column(y))
-        else:
+        inputs, target = self._scaled(X), as_column(y)
+        if self.estimator is None:
             inputs, target = validate_data(
                 self, X, y, reset=False, accept_sparse="csr", dtype=np.float64
             )
@@ -422,60 +430,90 @@ class _Fair(BaseEstimator):
                 "[needs-weights] sample_weight is needed: the model was trained with "
                 "weights (ones, if rows are unweighted)"
             )
-        names = self.schema_["attributes"].items()
-        schema = Schema(
-            tuple(self.schema_["features"]),
-            tuple(Attribute(name, tuple(values)) for name, values in names),
-            tuple(self.schema_["labels"]),
-            self.schema_["target"],
+        own = TableEncoder.from_dict(self.encoding_)
+        groups = [attribute.name for attribute in own.attributes]
+        if sensitive_features is None:
+            sensitive_features = {EVERYONE.name: np.full(len(target), EVERYONE.values)}
+        weight = _weights(sample_weight, len(target))
+        frame = pd.DataFrame(
+            {
+                **named_columns(sensitive_features),
+                own.label: target,
+                ROW: np.arange(len(target)),
+                SILO: ONLY_SILO if silos is None else as_column(silos),
+                WEIGHT: 1.0 if weight is None else weight,
+            }
         )
-        if schema.labels:
-            target = codes_of(target, self.classes_)
-        group = _known_groups(schema, sensitive_features, len(target))
-        rows = replace(
-            Rows.of(inputs, target, group), weight=_weights(sample_weight, len(target))
+        numbered = replace(
+            own,
+            columns=(Column(ROW, "number"),),
+            weight=None if weight is None else WEIGHT,
         )
+        options = TableOptions(
+            label=own.label, group=groups, silo=SILO, test_fraction=0.0
+        )
+        here = Federation.alike(frame, numbered, options, learnt_from=False)
+        here = here.with_inputs(as_inputs(inputs), own.schema.features)
         terms = replace(evidence.terms, candidates=candidates, later=0)
         if confidence is not None:
             terms = replace(terms, confidence=Options(confidence=confidence).confidence)
         if weight_bound is not None:
             bound = Options(weight_bound=weight_bound).weight_bound
             terms = replace(terms, weight_bound=bound)
-        found = self._measured(replace(evidence, terms=terms), schema, rows, silos)
+        found = self._measured(here, replace(evidence, terms=terms))
         known = Looks(own=tuple(Look(**one) for one in self.looks_))
         found = known.counted(found)
         looks = known.own if (added := known.added(found)) is None else added
         self.looks_ = [asdict(one) for one in looks]
         return conclude(found).certificate
 
-    def _measured(
-        self, evidence: Evidence, schema: Schema, rows: Rows, silos: object
-    ) -> Evidence:
-        """Return the evidence of the training, with these rows as test rows."""
+    def _measured(self, here: Federation, evidence: Evidence) -> Evidence:
+        """Return the evidence of the training, with these rows as test rows.
+
+        Bets are planned by the training rows.
+        """
         confined = {cell.silo for cell in evidence.cells if cell.silo is not None}
-        given = np.full(len(rows), ONLY_SILO) if silos is None else as_column(silos)
-        names, codes = encode_values(given, "silos")
-        if confined and confined != set(names):
+        if confined and confined != {*here.silo_names}:
             raise DataError(
                 "[other-silos] the bounds are of silos: rows of "
-                f"{sorted(confined)[:5]} are needed, got {list(names)[:5]} (`silos=`)"
+                f"{sorted(confined)[:5]} are needed, got {here.silo_names[:5]} "
+                "(`silos=`)"
             )
-        counted = rows.weights > 0
-        places = [np.flatnonzero((codes == k) & counted) for k in range(len(names))]
-        made = [
-            Silo(name, k, {"train": rows.take(place)})
-            for k, (name, place) in enumerate(zip(names, places, strict=True))
-        ]
-        here = Federation(schema, tuple(made))
         own, (model, w) = here.fingerprint, self._plain()
         data = replace(
             evidence.data, overlap=None, splits={"test": own}, weighted=here.weighted
         )
-        found = replace(evidence, data=data)
-        held = _measure(here, found, model, w)
+        schema, silos, terms = here.schema, list(here.silo_names), evidence.terms
+        labels: tuple[str | None, ...] = schema.labels or (None,)
+        strata = [(group, label) for group in schema.groups for label in labels]
+        of = [silos.index(c.silo) if c.silo else EVERY_SILO for c in evidence.cells]
+        cells = Cells(
+            evidence.names,
+            evidence.bounds,
+            np.array([[one in cell.of for one in strata] for cell in evidence.cells]),
+            np.array(of),
+        )
+        engine, options = Local(here), Options(weighting=terms.weighting)
+        problem = prepared(engine, None, None, Auto(), options, 0)[0]
+        problem = replace(
+            problem,
+            task=replace(problem.task, model=model, cells=cells),
+            counts=cells.totals(problem.silo_weights),
+        )
+        wanted = Wanted(
+            here.splits,
+            heldout=here.splits,
+            loss_bound=terms.loss_bound,
+            weighted=here.weighted,
+            weight_bound=terms.weight_bound,
+            confidence=terms.confidence,
+        )
+        held: Sample | Missing = drive(
+            engine, heldout_sample(problem, w, wanted, evidence.seen, problem.rows)
+        )
         if isinstance(held, Sample) and own != data.fingerprint:
             held = replace(held, splits=["test"])  # otherwise they were trained on
-        return replace(found, heldout=held)
+        return replace(evidence, data=data, heldout=held)
 
     def _scaled(self, X: Any) -> Design:
         """Return inputs less their means, or the mean outputs of the estimators."""
@@ -497,6 +535,7 @@ class _Fair(BaseEstimator):
         return hasattr(self, "status_")
 
 
+@dataclass(eq=False, repr=False)
 class FairClassifier(ClassifierMixin, _Fair):
     """A classifier with a bound on the mean log loss of every group.
 
@@ -592,42 +631,19 @@ class FairClassifier(ClassifierMixin, _Fair):
     (2, 2)
     """
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        sensitive_features: object = None,
-        silos: object = None,
-        sample_weight: object = None,
-    ) -> Self:
-        """Train on all rows.
+    _: KW_ONLY
+    threshold: float = 0.5
+    selection_rate: float | None = None
 
-        Parameters
-        ----------
-        X, y
-            Inputs (numbers; sparse ones stay sparse) and labels.
-        sensitive_features
-            The groups: a vector, a DataFrame of several columns (crossed), a mapping
-            from name to vector. Default: everyone is in one group.
-        silos
-            Where each row lives. Default: all rows are in one silo.
-        sample_weight
-            How much each row counts, ≥ 0: a weight of 2 is as good as a second row.
-        """
-        target = name_of(y, "label")
-        X, y = self._checked(X, y)
+    def _classes(self, y: NDArray[Any]) -> int:
         check_classification_targets(y)
-        given = _weights(sample_weight, len(y))
-        self.classes_ = np.unique(y if given is None else y[given > 0])
+        self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
             raise DataError(
                 "[one-class] two classes are needed, and all rows are of one class: "
                 f"{self.classes_.tolist()[0]!r}"
             )
-        classes = len(self.classes_)
-        self._fit(X, y, classes, target, sensitive_features, silos, given)
-        return self
+        return len(self.classes_)
 
     def _model(self, classes: int) -> LinearModel:
         l2 = 1e-3 if self.l2 == "auto" else self.l2
@@ -637,20 +653,6 @@ class FairClassifier(ClassifierMixin, _Fair):
         if self.threshold != 0.5:
             raise UsageError("[wrong-model] a threshold is for two classes")
         return SoftmaxRegression(l2, self.fit_intercept)
-
-    def _plain(self) -> tuple[Model, FloatArray]:
-        if self.estimator is not None:
-            many = len(self.classes_)
-            self._model(many)  # which refuses a threshold that makes no sense
-            inputs = Inputs.identity(1 if many == 2 else many)
-            return Probabilities(inputs, threshold=self.threshold), np.zeros(0)
-        w = np.column_stack([self.coef_, self.score_at_mean_]).reshape(-1)
-        inputs = Inputs(self.mean_, np.ones_like(self.mean_))
-        model = self._model(len(self.classes_))
-        outputs = len(self.coef_)
-        return replace(
-            model, l2=0.0, intercept=True, inputs=inputs, n_outputs=outputs
-        ), w
 
     def _outputs_of(self, fitted: Any, X: Any) -> FloatArray:
         own, many = fitted.predict_proba(X), len(self.classes_)
@@ -685,6 +687,7 @@ class FairClassifier(ClassifierMixin, _Fair):
         return np.asarray(self.classes_[codes])
 
 
+@dataclass(eq=False, repr=False)
 class FairRegressor(RegressorMixin, _Fair):
     """A regressor with a bound on the mean loss of every group.
 
@@ -740,65 +743,13 @@ class FairRegressor(RegressorMixin, _Fair):
     'met'
     """
 
-    def __init__(
-        self,
-        bound: Bound = None,
-        *,
-        constraint: str | Constraint = "bgl",
-        error_at_most: float | None = None,
-        loss: Literal["squared", "huber"] = "squared",
-        delta: float = 1.0,
-        target_range: tuple[float, float] | None = None,
-        l2: float | Literal["auto"] = 1e-3,
-        fit_intercept: bool = True,
-        method: Method | None = None,
-        multiplier_bound: float | None = None,
-        risk_weight: float = 1.0,
-        weighting: Weighting = "silos",
-        infeasible: Infeasible = "raise",
-        confidence: float = 0.95,
-        estimator: Any = None,
-        dual_rounds: int = 12,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            bound,
-            constraint=constraint,
-            error_at_most=error_at_most,
-            l2=l2,
-            fit_intercept=fit_intercept,
-            method=method,
-            multiplier_bound=multiplier_bound,
-            risk_weight=risk_weight,
-            weighting=weighting,
-            infeasible=infeasible,
-            confidence=confidence,
-            estimator=estimator,
-            dual_rounds=dual_rounds,
-            random_state=random_state,
-        )
-        self.loss = loss
-        self.delta = delta
-        self.target_range = target_range
+    _: KW_ONLY
+    loss: Literal["squared", "huber"] = "squared"
+    delta: float = 1.0
+    target_range: tuple[float, float] | None = None
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        sensitive_features: object = None,
-        silos: object = None,
-        sample_weight: object = None,
-    ) -> Self:
-        """Train on all rows; `y` are numbers, the rest is as for `FairClassifier`."""
-        target = name_of(y, "label")
-        X, y = self._checked(X, y, y_numeric=True)
-        given = _weights(sample_weight, len(y))
-        self._fit(X, y, 0, target, sensitive_features, silos, given)
-        if self.estimator is None:
-            for name in ("coef_", "intercept_", "score_at_mean_"):
-                setattr(self, name, getattr(self, name)[0])
-        return self
+    def _classes(self, y: NDArray[Any]) -> int:
+        return 0
 
     def _model(self, classes: int) -> NumericModel:
         l2, ends = 1e-3 if self.l2 == "auto" else self.l2, self.target_range
@@ -810,14 +761,6 @@ class FairRegressor(RegressorMixin, _Fair):
         return HuberRegression(
             l2, self.fit_intercept, target_range=ends, delta=self.delta
         )
-
-    def _plain(self) -> tuple[Model, FloatArray]:
-        if self.estimator is not None:
-            one, plain = Inputs.identity(1), self._model(0)
-            return replace(plain, l2=0.0, intercept=False, inputs=one), np.ones(1)
-        inputs = Inputs(self.mean_, np.ones_like(self.mean_))
-        model = replace(self._model(0), l2=0.0, intercept=True, inputs=inputs)
-        return model, np.append(self.coef_, self.score_at_mean_)
 
     def _outputs_of(self, fitted: Any, X: Any) -> FloatArray:
         return np.asarray(fitted.predict(X), dtype=np.float64).reshape(-1, 1)
@@ -843,64 +786,3 @@ def _weights(sample_weight: object, rows: int) -> FloatArray | None:
             f"number for each of the {rows:,} rows"
         )
     return as_weights(values)
-
-
-def _known_groups(schema: Schema, sensitive_features: object, rows: int) -> IntArray:
-    """Return the group of each row; refuse values that were not trained on."""
-    trained = [attribute.name for attribute in schema.attributes]
-    if sensitive_features is None and schema.groups != EVERYONE.names:
-        raise UsageError(
-            "[needs-groups] sensitive_features are needed: the model was trained with "
-            f"the groups of {', '.join(trained)}"
-        )
-    attributes, codes = attributes_of(sensitive_features, rows)
-    given = [attribute.name for attribute in attributes]
-    if given != trained:
-        raise DataError(
-            f"[other-groups] sensitive_features has the columns {given}, the model was "
-            f"trained with {trained}"
-        )
-    columns = []
-    for own, known, column in zip(attributes, schema.attributes, codes.T, strict=True):
-        new = [value for value in own.values if value not in known.values]
-        if new:
-            raise DataError(
-                f"[unknown-group] '{own.name}' has the values {new[:5]}, which no "
-                f"training row had: there are {list(known.values[:10])}"
-            )
-        columns.append(np.array([known.values.index(v) for v in own.values])[column])
-    return schema.combine(np.stack(columns, axis=1))
-
-
-def _measure(
-    here: Federation, evidence: Evidence, model: Model, w: FloatArray
-) -> Sample | Missing:
-    """Measure a trained model on test rows, with bets planned by its training rows."""
-    schema, silos, terms = here.schema, list(here.silo_names), evidence.terms
-    labels: tuple[str | None, ...] = schema.labels or (None,)
-    strata = [(group, label) for group in schema.groups for label in labels]
-    of_silo = [silos.index(c.silo) if c.silo else EVERY_SILO for c in evidence.cells]
-    cells = Cells(
-        evidence.names,
-        evidence.bounds,
-        np.array([[one in cell.of for one in strata] for cell in evidence.cells]),
-        np.array(of_silo),
-    )
-    engine, options = Local(here), Options(weighting=terms.weighting)
-    problem = prepared(engine, None, None, Auto(), options, 0)[0]
-    problem = replace(
-        problem,
-        task=replace(problem.task, model=model, cells=cells),
-        counts=cells.totals(problem.silo_weights),
-    )
-    wanted = Wanted(
-        here.splits,
-        heldout=here.splits,
-        loss_bound=terms.loss_bound,
-        weighted=here.weighted,
-        weight_bound=terms.weight_bound,
-        confidence=terms.confidence,
-    )
-    return drive(
-        engine, heldout_sample(problem, w, wanted, evidence.seen, problem.rows)
-    )

@@ -438,7 +438,7 @@ class Federation:
             **known,
         )
 
-    def with_inputs(self, values: FloatArray, names: Sequence[str]) -> Federation:
+    def with_inputs(self, values: Matrix, names: Sequence[str]) -> Federation:
         """Return rows whose only input is a number with that row of `values` instead.
 
         Parameters

@@ -27,7 +27,6 @@ from sklearn.pipeline import Pipeline
 from pffl._solve import prepared, setting_of
 from pffl.constraints import Constraint
 from pffl.data.federation import Federation
-from pffl.data.rows import Rows
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import UsageError
@@ -64,49 +63,36 @@ LARGEST_MULTIPLIER = 20.0  # B, where none is given
 Predict: TypeAlias = Callable[[Any, Any], FloatArray]
 
 
-@dataclass(frozen=True, eq=False)
-class Bounded:
-    """Estimators whose mean output is shipped, and what was measured of it."""
-
-    estimators: list[Any]
-    solution: Solution
-
-
 def fit_bounded(
     estimator: Any,
-    X: Any,
-    y: Any,
-    base: Federation,
+    rows_given: tuple[Any, Any, Federation],
     constraint: Constraint | None,
-    model: Model,
-    w: FloatArray,
+    outputs_model: tuple[Model, FloatArray],
     predict: Predict,
+    method: PFFL,
     options: Options,
     *,
     rounds: int,
-    multiplier_bound: float | None = None,
-    risk_weight: float = 1.0,
     seed: int = 0,
-) -> Bounded:
-    """Fit an estimator under bounds.
+) -> tuple[list[Any], Solution]:
+    """Fit an estimator under bounds; return the fits whose mean output is shipped.
 
     Parameters
     ----------
-    X, y
-        Rows as the estimator takes them.
-    base
-        The same rows: groups, labels and weights, with their numbers as the input.
-    model, w
-        What turns outputs of the estimator into losses.
+    rows_given
+        X and y, as the estimator takes them; and the same rows as a federation of
+        groups, labels and weights, with their numbers as the only input.
+    outputs_model
+        The model and w that turn outputs of the estimator into losses.
     predict
         Called with a fitted estimator and rows: its outputs.
+    method
+        Has B and β.
     rounds
         Dual rounds. Each fits the estimator on both halves of the rows.
     """
     started = time.monotonic()
-    B = multiplier_bound or LARGEST_MULTIPLIER
-    method = PFFL(multiplier_bound=B, risk_weight=risk_weight)
-    options = replace(options, weighting="rows")
+    (X, y, base), (model, w) = rows_given, outputs_model
     rows = _Rows.of(base, len(y), seed)
     empty = np.zeros((len(y), len(model.inputs.mean)))
     problem, notes = prepared(
@@ -210,7 +196,7 @@ def fit_bounded(
     evidence = replace(scored, before=before)
     point = Point(w, lam)
     solution = Solution.of(point, problem, history, evidence, engine.encoding)
-    return Bounded(estimators, solution)
+    return estimators, solution
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +216,7 @@ class _Rows:
         weight = np.zeros(many)
         for k, one in enumerate(base.silos):
             rows = one.splits["train"]
-            places = _numbers(rows)
+            places = np.asarray(rows.X)[:, 0].astype(np.int64)
             silo[places], weight[places] = k, rows.weights
             codes = rows.y if base.schema.labels else 0 * rows.y
             stratum[places] = rows.group * base.schema.n_labels + codes
@@ -256,25 +242,14 @@ class _Rows:
 
     def with_outputs(self, outputs: FloatArray) -> Federation:
         """Return the federation with outputs of estimators as inputs."""
-        names = tuple(f"output {j + 1}" for j in range(outputs.shape[1]))
-        schema = replace(self.base.schema, features=names)
-        silos = []
-        for one in self.base.silos:
-            rows = one.splits["train"]
-            own = replace(rows, X=outputs[_numbers(rows)])
-            silos.append(replace(one, splits={"train": own}))
-        return replace(self.base, schema=schema, silos=tuple(silos))
+        names = [f"output {j + 1}" for j in range(outputs.shape[1])]
+        return self.base.with_inputs(outputs, names)
 
 
 def _violation(seen: Sample, problem: Problem) -> FloatArray:
     """Return r of the cells that have bounds."""
     bounds = problem.cells.bounds
     return np.asarray(seen.own_means - bounds if problem.n_cells else bounds)
-
-
-def _numbers(rows: Rows) -> IntArray:
-    """Return the numbers of rows, which stand for their inputs."""
-    return np.asarray(rows.X)[:, 0].astype(np.int64)
 
 
 def _take(X: Any, places: IntArray) -> Any:
