@@ -45,7 +45,7 @@ from pffl.evidence.statements import Certificate
 from pffl.methods import PFFL, method_of
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
-from pffl.metrics import EVERYONE, named_columns
+from pffl.metrics import named_columns
 from pffl.models.base import Inputs, Model
 from pffl.models.external import Probabilities
 from pffl.models.linear import (
@@ -150,15 +150,13 @@ class _Fair(BaseEstimator):
         X, y = self._checked(X, y)
         weight = _weights(sample_weight, len(y))
         classes = self._classes(y if weight is None else y[weight > 0])
-        if sensitive_features is None:
-            sensitive_features = {EVERYONE.name: np.full(len(y), EVERYONE.values[0])}
         features, linear = getattr(self, "feature_names_in_", None), True
         if self.estimator is not None:  # it takes the rows as they are
             features, linear = None, False
         federation = Federation.from_arrays(
             X if linear else np.arange(len(y))[:, None],
             pd.Series(y, name=target),
-            sensitive_features=named_columns(sensitive_features),
+            sensitive_features=named_columns(sensitive_features, len(y)),
             silo=np.full(len(y), ONLY_SILO) if silos is None else silos,
             sample_weight=weight,
             features=None if features is None else list(map(str, features)),
@@ -432,12 +430,10 @@ class _Fair(BaseEstimator):
             )
         own = TableEncoder.from_dict(self.encoding_)
         groups = [attribute.name for attribute in own.attributes]
-        if sensitive_features is None:
-            sensitive_features = {EVERYONE.name: np.full(len(target), EVERYONE.values)}
         weight = _weights(sample_weight, len(target))
         frame = pd.DataFrame(
             {
-                **named_columns(sensitive_features),
+                **named_columns(sensitive_features, len(target)),
                 own.label: target,
                 ROW: np.arange(len(target)),
                 SILO: ONLY_SILO if silos is None else as_column(silos),

@@ -14,54 +14,33 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pffl.data.columns import encode_values
-from pffl.data.federation import as_columns
-from pffl.data.schema import Attribute, Schema
+from pffl.data.federation import as_columns, encode_group
 from pffl.errors import DataError, UsageError, wrong
 from pffl.models.external import SMALLEST
-from pffl.typing import FloatArray, IntArray
+from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
-EVERYONE = Attribute("group", ("everyone",))  # without sensitive features
 Loss: TypeAlias = Literal["log", "squared"]
 
 
-def attributes_of(
+def named_columns(
     sensitive_features: object, rows: int
-) -> tuple[tuple[Attribute, ...], IntArray]:
-    """Return the protected attributes, and a code of each for every row.
+) -> dict[str, NDArray[np.generic]]:
+    """Return protected attributes by name; columns of an array by their number.
 
-    Without any, all rows are of one group: everyone.
+    Without any, all rows are of one group.
     """
     if sensitive_features is None:
-        return (EVERYONE,), np.zeros((rows, 1), dtype=np.int64)
-    attributes, codes = [], []
-    for name, values in named_columns(sensitive_features).items():
-        if values.shape != (rows,):
-            raise DataError(
-                f"[wrong-shape] sensitive_features: '{name}' has the shape "
-                f"{values.shape}, expected one value for each of the {rows:,} rows"
-            )
-        names, found = encode_values(values, f"sensitive_features '{name}'")
-        attributes.append(Attribute(name, names))
-        codes.append(found)
-    if not codes:
-        raise DataError("[no-groups] sensitive_features has no column")
-    return tuple(attributes), np.stack(codes, axis=1)
-
-
-def named_columns(sensitive_features: object) -> dict[str, NDArray[np.generic]]:
-    """Return the columns by name; those of an array are called by their number."""
+        return {"group": np.full(rows, "everyone")}
     columns = as_columns(sensitive_features)
-    if len(columns) == 1:
-        ((name, values),) = columns.items()
-        if values.ndim == 2:
-            many = values.shape[1]
-            names = [name] if many == 1 else [f"{name} {j + 1}" for j in range(many)]
-            return dict(zip(names, values.T, strict=True))
-    return columns
+    name, values = next(iter(columns.items()), ("", np.zeros(0)))
+    if len(columns) > 1 or values.ndim != 2:
+        return columns
+    many = values.shape[1]
+    names = [name] if many == 1 else [f"{name} {j + 1}" for j in range(many)]
+    return dict(zip(names, values.T, strict=True))
 
 
 def group_losses(
@@ -105,24 +84,28 @@ def group_losses(
         raise UsageError(wrong("loss", "group_losses", "'log' or 'squared'", loss))
     true, predicted = np.asarray(y_true), np.asarray(y_pred, float)
     weight = np.ones(len(true)) if sample_weight is None else np.asarray(sample_weight)
-    if weight.shape != true.shape or not (weight >= 0).all():
+    columns = named_columns(sensitive_features, len(true))
+    shapes = [values.shape for values in (weight, *columns.values())]
+    if len(predicted) != len(true) or {*shapes} != {true.shape}:
         raise DataError(
-            "[bad-weights] sample_weight must have one number ≥ 0 for each row"
+            f"[wrong-shape] y_true has the shape {true.shape}, y_pred "
+            f"{predicted.shape}, weights and groups {shapes}: one of each for each row"
         )
+    if not (weight >= 0).all():
+        raise DataError("[bad-weights] sample_weight must be numbers ≥ 0")
     if loss == "log":
         each = _log_losses(true, predicted, labels)
-    elif true.shape != predicted.shape:
-        raise _wrong_shape(true, predicted)
     else:
-        each = np.square(true - predicted)
-    attributes, codes = attributes_of(sensitive_features, len(each))
-    schema = Schema((), attributes, ())
+        each = np.square(true - predicted.reshape(true.shape))
+    coded = [encode_group(values, name) for name, values in columns.items()]
     table = pd.DataFrame({"rows": 1, "weight": weight, "loss": weight * each})
-    found = table.groupby(schema.combine(codes)).sum()
+    found = table.groupby([pd.Series(codes) for _, codes in coded]).sum()
     found["loss"] /= found["weight"].where(found["weight"] > 0)
-    return found.set_axis(
-        pd.Index([schema.groups[g] for g in found.index], name="group")
-    )
+    keys = [key if isinstance(key, tuple) else (key,) for key in found.index]
+    names = [
+        " × ".join(coded[j][0][code] for j, code in enumerate(key)) for key in keys
+    ]
+    return found.set_axis(pd.Index(names, name="group"))
 
 
 def worst_group_loss(y_true: ArrayLike, y_pred: ArrayLike, **options: Any) -> float:
@@ -134,40 +117,28 @@ def _log_losses(
     true: NDArray[Any], proba: FloatArray, labels: ArrayLike | None
 ) -> FloatArray:
     """Return minus the logarithm of the probability of each label."""
+    import pandas as pd
+
     classes = np.unique(true) if labels is None else np.asarray(labels)
     if proba.ndim == 1:
         proba = np.stack([1.0 - proba, proba], axis=1)
     if proba.shape != (len(true), len(classes)):
-        raise _wrong_shape(true, proba)
+        raise DataError(
+            f"[wrong-shape] y_pred has the shape {proba.shape}, for {len(true):,} rows "
+            f"and {len(classes)} classes"
+        )
     if not ((proba >= 0) & (proba <= 1)).all():
         raise DataError(
             "[bad-probabilities] y_pred has values outside [0, 1]: probabilities are "
             "needed"
         )
-    chosen = proba[np.arange(len(true)), codes_of(true, classes)]
-    return np.abs(np.log(np.clip(chosen, SMALLEST, 1.0)))
-
-
-def _wrong_shape(true: NDArray[Any], predicted: NDArray[Any]) -> DataError:
-    return DataError(
-        f"[wrong-shape] y_true and y_pred have the shapes {true.shape} and "
-        f"{predicted.shape}, expected one label and one prediction (of each class) for "
-        "each row"
-    )
-
-
-def codes_of(values: NDArray[Any], classes: NDArray[Any]) -> IntArray:
-    """Return the place of each label among the classes; refuse others."""
-    order = np.argsort(classes)
-    places = np.searchsorted(classes, values, sorter=order).clip(max=len(classes) - 1)
-    codes = order[places]
-    unknown = classes[codes] != values
-    if unknown.any():
-        found = np.unique(values[unknown])[:5].tolist()
+    codes = pd.Index(classes).get_indexer(pd.Index(true))
+    if (codes < 0).any():
+        found = np.unique(true[codes < 0])[:5].tolist()
         raise DataError(
             f"[unknown-label] labels {found} are not in the classes {classes.tolist()}"
         )
-    return np.asarray(codes, dtype=np.int64)
+    return np.abs(np.log(np.clip(proba[np.arange(len(true)), codes], SMALLEST, 1.0)))
 
 
 class GroupScorer:
