@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pffl.data.federation import as_columns, encode_group
+from pffl.data.columns import encode_values
+from pffl.data.federation import as_columns
 from pffl.errors import DataError, UsageError, wrong
 from pffl.models.external import SMALLEST
 from pffl.typing import FloatArray
@@ -97,7 +98,10 @@ def group_losses(
         each = _log_losses(true, predicted, labels)
     else:
         each = np.square(true - predicted.reshape(true.shape))
-    coded = [encode_group(values, name) for name, values in columns.items()]
+    coded = [
+        encode_values(values, f"sensitive_features '{name}'")
+        for name, values in columns.items()
+    ]
     table = pd.DataFrame({"rows": 1, "weight": weight, "loss": weight * each})
     found = table.groupby([pd.Series(codes) for _, codes in coded]).sum()
     found["loss"] /= found["weight"].where(found["weight"] > 0)
