@@ -34,6 +34,7 @@ from pffl.datasets._fetch import (
     RemoteFile,
     cache_folder,
     fetch,
+    known,
 )
 from pffl.datasets._people import protected_names
 from pffl.errors import DataError, Problems, UsageError
@@ -50,67 +51,28 @@ FIRST_YEAR = 2017
 NOT_PUBLISHED = 2020  # no standard 1-year file: too few people answered
 SERIAL = "SERIALNO"  # begins with the year
 EMPLOYED = "ESR1"  # how a table may call the label of employment, as 0 and 1
-FIPS = {
-    "AL": 1, "AK": 2, "AZ": 4, "AR": 5, "CA": 6, "CO": 8, "CT": 9, "DE": 10,
-    "DC": 11, "FL": 12, "GA": 13, "HI": 15, "ID": 16, "IL": 17, "IN": 18, "IA": 19,
-    "KS": 20, "KY": 21, "LA": 22, "ME": 23, "MD": 24, "MA": 25, "MI": 26, "MN": 27,
-    "MS": 28, "MO": 29, "MT": 30, "NE": 31, "NV": 32, "NH": 33, "NJ": 34, "NM": 35,
-    "NY": 36, "NC": 37, "ND": 38, "OH": 39, "OK": 40, "OR": 41, "PA": 42, "RI": 44,
-    "SC": 45, "SD": 46, "TN": 47, "TX": 48, "UT": 49, "VT": 50, "VA": 51, "WA": 53,
-    "WV": 54, "WI": 55, "WY": 56, "PR": 72,
-}  # fmt: skip
+DICTIONARY = known("acs.json")
+FIPS: dict[str, int] = DICTIONARY["fips"]
 FIFTY_STATES = tuple(state for state in FIPS if state not in ("DC", "PR"))
 # RELSHIPP (from 2019) in the words of RELP. Spouses and partners of either sex are
 # one code in RELP; "roomer or boarder" (11) no longer has a code.
-RELP_OF_RELSHIPP = {
-    20: 0, 21: 1, 22: 13, 23: 1, 24: 13, 25: 2, 26: 3, 27: 4, 28: 5, 29: 6,
-    30: 7, 31: 8, 32: 9, 33: 10, 34: 12, 35: 14, 36: 15, 37: 16, 38: 17,
-}  # fmt: skip
-OTHER_TRIBE = "American Indian or Alaska Native, tribe otherwise specified or not"
-RACES = dict(
-    enumerate(
-        (
-            "White", "Black", "American Indian", "Alaska Native", OTHER_TRIBE, "Asian",
-            "Pacific Islander", "other race", "two or more races",
-        ),
-        start=1,
-    )
-)  # fmt: skip
-SEXES = {1: "male", 2: "female"}
+RELP_OF_RELSHIPP = {int(k): v for k, v in DICTIONARY["relp_of_relshipp"].items()}
+RACES, SEXES = (dict(enumerate(DICTIONARY[n], 1)) for n in ("races", "sexes"))
 PROTECTED = {"race": ("RAC1P", RACES), "sex": ("SEX", SEXES)}
-# Major groups of the Census occupation code list: first code of each.
-OCCUPATIONS = {
-    10: "management", 500: "business", 800: "finance", 1000: "computing",
-    1300: "engineering", 1600: "science", 2000: "social service", 2100: "legal",
-    2200: "education", 2600: "arts and media", 3000: "health care",
-    3600: "health support", 3700: "protection", 4000: "food", 4200: "cleaning",
-    4300: "personal care", 4700: "sales", 5000: "office", 6000: "farming",
-    6200: "construction", 6800: "extraction", 7000: "repair", 7700: "production",
-    9000: "transport", 9800: "military", 9920: "none in five years",
-}  # fmt: skip
-BIRTHPLACES = {
-    1: "United States", 60: "US island areas", 100: "Europe", 200: "Asia",
-    300: "Northern America", 303: "Latin America", 400: "Africa", 500: "Oceania",
-}  # fmt: skip
-RANGES: dict[str, dict[int, str]] = {"OCCP": OCCUPATIONS, "POBP": BIRTHPLACES}
+#: Groups of codes, by the first code of each: of occupations, and of birthplaces.
+RANGES = {n: {int(k): v for k, v in d.items()} for n, d in DICTIONARY["ranges"].items()}
 #: Codes of categories; all other columns are numbers.
 CODES: dict[str, tuple[int, ...]] = {
-    name: tuple(range(1, last + 1))
-    for name, last in {
-        "SCHL": 24, "MAR": 5, "DIS": 2, "ESP": 8, "CIT": 5, "MIG": 3, "MIL": 4,
-        "ANC": 4, "NATIVITY": 2, "DEAR": 2, "DEYE": 2, "DREM": 2, "SEX": 2,
-        "RAC1P": 9, "GCL": 2, "COW": 9, "ESR": 6, "FER": 2,
-    }.items()
-}  # fmt: skip
-CODES |= {"RELP": tuple(range(18)), "ST": tuple(FIPS.values())}
-CODES |= {name: (*CODES[name], 8) for name in ("ANC", "FER")}  # suppressed somewhere
-CODES |= {name: tuple(first) for name, first in RANGES.items()}
-#: Age from which everybody has a value; some never have one.
-NEVER = 999
-ASKED_FROM = {"SCHL": 3, "MIG": 1, "MIL": 17, "DREM": 5, "ESR": 16, "PINCP": 15}
-ASKED_FROM |= dict.fromkeys(("ESP", "GCL", "COW", "FER", "OCCP", "WKHP"), NEVER)
+    n: tuple(c) for n, c in DICTIONARY["codes"].items()
+}
+CODES |= {
+    "ST": tuple(FIPS.values()),
+    **{n: tuple(first) for n, first in RANGES.items()},
+}
+#: Age from which everybody has a value; of some never (999).
+ASKED_FROM: dict[str, int] = DICTIONARY["asked_from"]
+LARGEST: dict[str, float] = DICTIONARY["largest"]  # years; hours a week
 COMPARISONS = {"<": "lt", ">": "gt", "<=": "le", ">=": "ge", "==": "eq"}
-LARGEST = {"AGEP": 100.0, "WKHP": 99.0}  # years; hours a week
 OLDEST = 130
 
 
@@ -133,8 +95,8 @@ class AcsTask:
     columns: str
     positive: str
     labels: tuple[str, str]
-    conditions: tuple[str, ...] = ()
-    lowest_age: int = 0
+    conditions: tuple[str, ...]
+    lowest_age: int
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -142,35 +104,10 @@ class AcsTask:
         return tuple(self.columns.split())
 
 
-WORK = ("not employed", "employed")
-TASKS: dict[tuple[str, str], AcsTask] = {
-    ("employment", "folktables"): AcsTask(
-        "AGEP SCHL MAR RELP DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM SEX RAC1P",
-        "ESR == 1",
-        WORK,
-    ),
-    ("employment", "filtered"): AcsTask(
-        "AGEP SCHL MAR SEX DIS ESP MIG CIT MIL ANC NATIVITY RELP DEAR DEYE DREM RAC1P "
-        "GCL",
-        "ESR == 1",
-        WORK,
-        ("AGEP > 16", "AGEP < 90", "PWGTP >= 1"),
-        lowest_age=17,
-    ),
-    ("income", "folktables"): AcsTask(
-        "AGEP COW SCHL MAR OCCP POBP RELP WKHP SEX RAC1P",
-        "PINCP > 50000",
-        ("at most $50,000", "over $50,000"),
-        ("AGEP > 16", "PINCP > 100", "WKHP > 0", "PWGTP >= 1"),
-        lowest_age=17,
-    ),
-    ("public_coverage", "folktables"): AcsTask(
-        "AGEP SCHL MAR SEX DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM PINCP ESR "
-        "ST FER RAC1P",
-        "PUBCOV == 1",
-        ("not covered", "publicly covered"),
-        ("AGEP < 65", "PINCP <= 30000"),
-    ),
+TASKS = {
+    (task, people): AcsTask(**terms)
+    for task, versions in DICTIONARY["tasks"].items()
+    for people, terms in versions.items()
 }
 
 
@@ -332,7 +269,8 @@ def acs(
         attributes.append(Attribute(name, words))
         groups.append(own.reshape(-1))
     features = tuple(name for each in inputs for name in each.features)
-    schema = Schema(features, tuple(attributes), chosen.labels, chosen.labels[1])
+    labels = tuple(chosen.labels)
+    schema = Schema(features, tuple(attributes), labels, labels[1])
     group_codes = schema.combine(np.stack(groups, axis=1))
 
     def take(rows: IntArray) -> Rows:

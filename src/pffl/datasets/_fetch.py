@@ -8,6 +8,7 @@ after its hash was compared. Where none is published, all of the archive is read
 
 from __future__ import annotations
 
+import json
 import lzma
 import os
 import subprocess
@@ -17,8 +18,9 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from pffl import files
@@ -64,6 +66,11 @@ class RemoteFile:
     name: str
     sha256: str | None
     urls: tuple[str, ...]
+
+
+def known(name: str) -> Any:
+    """Return what one of the JSON files of this folder says."""
+    return json.loads((resources.files(__package__) / name).read_text("utf-8"))
 
 
 def cache_folder(cache_dir: PathLike | None = None) -> Path:

