@@ -317,7 +317,8 @@ def _data_set(values: dict[str, object], base: Path) -> DataSource:
             f"[unknown-data] no data set '{name}': {hint} (for a file, give its path)"
         )
     load = DATASETS[str(name)].load
-    found = check(values, load, str(name))
+    with Problems(str(name), UsageError) as problems:
+        found = check(values, load, str(name), problems)
     options = _map_paths(found, lambda path: str(base / path))
 
     def opened(progress: object = None) -> Federation:
@@ -330,8 +331,10 @@ def _data_set(values: dict[str, object], base: Path) -> DataSource:
 def _table(values: dict[str, Any], base: Path) -> DataSource:
     """Return one table, of all silos."""
     path = _text(values.pop("path"), "path")
-    options = check(values, TableOptions, "a table")
-    TableOptions(**options)  # what does not go together is refused before it is read
+    known = make(
+        values, TableOptions, "a table"
+    )  # what does not go together is refused
+    options = {key: getattr(known, key) for key in values}
     place = str(base / path)
     return DataSource(
         Path(path).stem,

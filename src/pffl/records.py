@@ -173,9 +173,10 @@ def check(
     values: Mapping[str, object],
     source: Source,
     owner: str,
+    problems: Problems,
     others: Mapping[str, Source] | None = None,
 ) -> dict[str, Any]:
-    """Check names and types of a section, and raise all that is wrong with them.
+    """Check names and types of a section; return what is good, nothing if a key lacks.
 
     `others` may be named as having an unknown key. Text where a list is meant is cut at
     its commas, and a date is text.
@@ -191,10 +192,12 @@ def check(
         told: dict[str, list[Any]] = {}
         for entry in sorted(refused.errors(), key=lambda one: one["type"] == "missing"):
             told.setdefault(str((*entry["loc"], "")[0]), []).append(entry)
-        problems = Problems(owner, UsageError)
         for key, entries in told.items():
             problems.add(_refused(key, entries, model, owner, others or {}))
-        problems.raise_if_any()
+        if entry["type"] == "missing":
+            return {}
+        rest = {key: value for key, value in values.items() if key not in told}
+        return check(rest, source, owner, problems)
     return {key: _frozen(getattr(found, key)) for key in good}
 
 
@@ -204,8 +207,16 @@ def make(
     owner: str,
     others: Mapping[str, Source] | None = None,
 ) -> Any:
-    """Return the object of a section, or raise why there is none."""
-    return source(**check(values, source, owner, others))
+    """Return the object of a section, or raise all that is wrong with it."""
+    with Problems(owner, UsageError) as problems:
+        good = check(values, source, owner, problems, others)
+        # One message about a key that is needed is enough.
+        if "missing-key" not in problems.codes and ("bound" in good) >= (
+            "bound" in values
+        ):
+            with problems.noting():
+                made = source(**good)
+    return made
 
 
 def _refused(

@@ -50,7 +50,6 @@ RECORD, SESSION = "record.jsonl", "session.json"  # of a deployed run
 STEPS = "steps"  # where its server resumes, under secure sums
 STOPPED = {driver.SPEC, driver.LOG}
 FORMAT, VERSION = "pffl run directory", 2
-RESULT_FORMAT = "pffl.result"
 READABLE = (1, 2, 3)  # 1 was pffl 0.1.0
 GAPS_SHOWN = 20  # times the gap is measured in a run of known length
 
@@ -176,70 +175,52 @@ def lock(
 ) -> Iterator[RunDirectory]:
     """Hold a directory; refuse one that holds something else or is in use (fault 70).
 
-    A directory that was made for this and stays empty is taken away again. One with a
-    run that was stopped is refused, unless `unfinished` asks for it, and so is one with
-    a run that is finished, unless `finished` does (fault 88).
+    One that stays empty is taken away again. One with a run that was stopped is
+    refused, unless `unfinished` asks for it, and so is one with a run that is finished,
+    unless `finished` does (fault 88).
     """
     place = Path(directory)
-    made = not place.exists()
+    held = ExitStack()
     try:
         place.mkdir(parents=True, exist_ok=True)
         _refuse_foreign(place, unfinished, finished)
+        held.enter_context(files.lock(place / LOCK))
     except OSError as error:
         raise files.cannot_write(place, error) from error
-    held = ExitStack()
-    try:
-        held.enter_context(files.lock(place / LOCK))
     except files.Locked as error:
+        holder = ""
+        with suppress(OSError, ValueError):
+            holder = (place / LOCK).read_text("utf-8")
         raise ArtefactError(
-            f"[lock-held] '{place}' is in use by another run ({_holder(place)}): wait "
-            "for it, or choose another directory"
+            f"[lock-held] '{place}' is in use by another run "
+            f"({holder or 'process unknown'}): wait for it, or choose another directory"
         ) from error
     try:
         with held:
-            try:
-                _refuse_foreign(place, unfinished, finished)
-                with suppress(OSError):
-                    (place / LOCK).write_text(f"process {os.getpid()}", "utf-8")
-                yield RunDirectory(place)
-            finally:
-                with suppress(OSError):  # no trace where nothing was saved
-                    if not any(entry.name != LOCK for entry in place.iterdir()):
-                        (place / LOCK).unlink(missing_ok=True)
-    finally:
-        if made:
+            _refuse_foreign(place, unfinished, finished)
             with suppress(OSError):
+                (place / LOCK).write_text(f"process {os.getpid()}", "utf-8")
+            yield RunDirectory(place)
+    finally:
+        with suppress(OSError):  # no trace where nothing was saved
+            if all(entry.name == LOCK for entry in place.iterdir()):
+                (place / LOCK).unlink(missing_ok=True)
                 place.rmdir()
 
 
-def _holder(place: Path) -> str:
-    """Say which process holds a directory, as far as it is known."""
-    try:
-        return (place / LOCK).read_text("utf-8") or "process unknown"
-    except (OSError, ValueError):
-        return "process unknown"
-
-
-@contextmanager
-def lock_next(parent: str | os.PathLike[str], name: str) -> Iterator[RunDirectory]:
-    """Hold the first free of ``parent/name-001``, ``parent/name-002`` and so on."""
+def make_next(parent: str | os.PathLike[str], name: str) -> Path:
+    """Make the first free of ``parent/name-001``, ``parent/name-002`` and so on."""
     stem = re.sub(r"[^\w.-]+", "-", name).strip("-.").lower() or "run"
     place = Path(parent) / f"{stem}-000"
     while True:
         place = next_free(place)
         try:
             place.mkdir(parents=True)
-            break
         except FileExistsError:
             continue
         except OSError as error:
             raise files.cannot_write(place, error) from error
-    try:
-        with lock(place) as held:
-            yield held
-    finally:
-        with suppress(OSError):
-            place.rmdir()
+        return place
 
 
 def next_free(place: Path) -> Path:
@@ -322,8 +303,6 @@ class SavedRun(Result):
     ----------
     directory
         Where it lies.
-    result
-        `result.json`.
     predictor
         `model.safetensors`: the model with the preparation of its tables.
     spec_text
@@ -333,7 +312,6 @@ class SavedRun(Result):
     """
 
     directory: Path
-    result: Mapping[str, Any]
     predictor: Predictor
     spec_text: str
     mismatches: tuple[str, ...]
@@ -342,6 +320,11 @@ class SavedRun(Result):
     def verified(self) -> bool:
         """Whether every file is as the run left it."""
         return not self.mismatches
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """What `result.json` holds."""
+        return self.as_dict()
 
     @cached_property
     def evidence(self) -> Evidence:  # type: ignore[override]
@@ -413,23 +396,12 @@ def read_run(
     """
     place = Path(directory)
     hashes = read_manifest(place)
-    absent = [name for name in (RESULT, MODEL) if not (place / name).is_file()]
-    if absent:
+    if not (place / MODEL).is_file():
         raise ArtefactError(
-            f"[file-missing] '{place}' is incomplete: no {', '.join(absent)}"
-        )
-    source = f"'{place / RESULT}' is not a result of pffl"
-    result = records.read(dict[str, Any], files.read(place / RESULT), source=source)
-    if "status" not in result:
-        raise ArtefactError(f"[bad-result] {source}: it has no status")
-    kind = (result.get("format", RESULT_FORMAT), result.get("version", 1))
-    if kind[0] != RESULT_FORMAT or kind[1] not in READABLE:
-        raise ArtefactError(
-            f"[other-format] {source}: its format and version are {kind}"
+            f"[file-missing] '{place}' holds no {MODEL}: a run that ended writes one"
         )
     expected = {RESULT, MODEL, SPEC, *hashes}
-    if result.get("method") is not None:  # an audit has no history
-        expected.add(HISTORY)
+    expected |= {HISTORY} if (place / HISTORY).is_file() else set()
     mismatches = [_mismatch(place / n, hashes.get(n)) for n in sorted(expected)]
     changed = tuple(problem for problem in mismatches if problem)
     if changed and require_verified:
@@ -438,7 +410,7 @@ def read_run(
         )
     spec = files.read(place / SPEC) if (place / SPEC).is_file() else b""
     predictor = read_model(place / MODEL, module=module)
-    return SavedRun(place, result, predictor, spec.decode(errors="replace"), changed)
+    return SavedRun(place, predictor, spec.decode(errors="replace"), changed)
 
 
 def _mismatch(path: Path, known: str | None) -> str | None:
@@ -491,11 +463,6 @@ def load(
         raise ArtefactError(f"[file-missing] '{place}' does not exist")
     if not place.is_dir():
         return read_model(place, module=module)
-    if not (place / MODEL).is_file():
-        read_manifest(place)
-        raise ArtefactError(
-            f"[file-missing] '{place}' holds no {MODEL}: a run that ended writes one"
-        )
     found = read_run(place, module=module)
     if any(MODEL in text for text in found.mismatches):
         raise ArtefactError(

@@ -74,12 +74,12 @@ def test_a_run_replaces_a_stopped_one_with_all_that_belonged_to_it(solution, tmp
 
 
 def test_directories_are_numbered_and_unused_ones_vanish(solution, tmp_path):
-    with runs.lock_next(tmp_path, "My data/../x") as held:
+    with runs.lock(runs.make_next(tmp_path, "My data/../x")) as held:
         assert held.directory.parent == tmp_path
         held.save(solution, "")
     with (
         pytest.raises(ZeroDivisionError),
-        runs.lock_next(tmp_path, "My data/../x") as second,
+        runs.lock(runs.make_next(tmp_path, "My data/../x")) as second,
     ):
         raise ZeroDivisionError
     assert second.directory != held.directory
@@ -97,20 +97,12 @@ MANIFESTS = (
         "outside-directory",
     ),
 )
-RESULTS = (
-    ("{}", "bad-result"),
-    ("[]", "wrong-value"),
-    ('{"status": NaN}', "not-json"),
-    ("[" * 100_000, "not-json"),
-)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "code"),
     [
         *(("manifest.json", *one) for one in MANIFESTS),
-        *(("result.json", *one) for one in RESULTS),
-        ("result.json", None, "file-missing"),
         ("model.safetensors", None, "file-missing"),
         ("manifest.json", None, "no-run"),
     ],

@@ -114,8 +114,7 @@ def audit(
     if draft.sections.get("constraint"):  # one without a bound only names cells
         draft, bounded = draft.with_a_bound()
     spec = draft.check()
-    place = runs.lock_next(AUDITS, spec.data.name) if out is None else runs.lock(out)
-    with place as held:
+    with runs.lock(out or runs.make_next(AUDITS, spec.data.name)) as held:
         audited, rows = open_model(model, spec.data)
         others = rows.fingerprint != audited.predictor.fingerprint
         if whole and others and len(rows.splits) > 1:

@@ -102,11 +102,9 @@ def _run_here(
             for line in lines:  # the plan of a run with noise, before its first query
                 terminal.note(line)
 
-    if resume is not None:
-        place = runs.lock(resume, unfinished=True)
-    else:
-        place = runs.lock(out) if out else runs.lock_next("runs", spec.data.name)
-    with interruptible() as signals, place as held:
+    place = resume or out or runs.make_next("runs", spec.data.name)
+    held_by = runs.lock(place, unfinished=resume is not None)
+    with interruptible() as signals, held_by as held:
         job = build(spec)
         try:
             solution = runs.run(job, held, callbacks=[NotedRounds()], say=terminal.note)
@@ -131,10 +129,7 @@ def _run_deployed(
             "[not-deployed] engine = 'flower': give the folder that 'pffl deploy' wrote"
         )
     folder = given.parent
-    place = resume or out
-    if place is None:
-        with runs.lock_next("runs", folder.resolve().name) as held:
-            place = held.directory  # empty, so it is removed again
+    place = resume or out or runs.make_next("runs", folder.resolve().name)
     planned = Launch(folder, place.resolve(), resume is not None)
     with interruptible():
         planned.agreed  # noqa: B018 - a folder of another kind is refused here

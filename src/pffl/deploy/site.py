@@ -90,8 +90,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         with Problems("limits", UsageError) as problems:
-            with problems.noting():
-                check_types(vars(self), Limits, "a site")
+            check_types(vars(self), Limits, "a site", problems)
             for name, value in vars(self).items():
                 if type(value) in (int, float) and not value >= 0:
                     problems.add(wrong(name, "a site", "at least 0", value))
