@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -13,20 +13,22 @@ from pffl.constraints import Cells, Constraint
 from pffl.data.checks import listing
 from pffl.data.columns import TableEncoder
 from pffl.data.schema import Schema
-from pffl.errors import DataError, Problems, UsageError, wrong
+from pffl.errors import DataError, Problems, UsageError
 from pffl.evidence.record import Data
 from pffl.flow import Flow, ask
 from pffl.methods import METHODS, Method
 from pffl.methods.base import MULTIPLIER_BOUNDS
 from pffl.models.base import Inputs, Model, Target
 from pffl.models.linear import LinearModel, default_model
-from pffl.numerics import divisors, is_number
+from pffl.numerics import divisors
+from pffl.parameters import Count, Positive, above, check_parameters
 from pffl.problem import Access, Problem
 from pffl.queries import Census, CensusTotal, Pool, Task
 from pffl.text import up
 from pffl.typing import FloatArray
 
 Weighting = Literal["silos", "rows"]
+Probability = Annotated[float, above(0.0, below=1.0)]
 
 RADIUS = 100.0  # of the norm ball at the start, for inputs with a mean square of 1
 NARROW = 1e-6  # of the mean square: a smaller variance has lost digits
@@ -93,49 +95,28 @@ class Options:
 
     weighting: Weighting = "silos"
     empty_cells: Literal["refuse", "remove"] = "refuse"
-    radius: float | None = None
-    weight_bound: float | None = None
-    confidence: float = 0.95
+    radius: Positive | None = None
+    weight_bound: Positive | None = None
+    confidence: Probability = 0.95
     l2: Literal["auto"] | None = None
-    error_at_most: float | None = None
+    error_at_most: Positive | None = None
     baseline: bool = True
     smallest_bound: bool | None = None
-    selection_rate: float | None = None
+    selection_rate: Probability | None = None
     certify: bool = False
-    models: int | None = None
+    models: Count | None = None
 
     def __post_init__(self) -> None:
-        choices: dict[str, tuple[str | None, ...]] = {
-            "weighting": ("silos", "rows"),
-            "empty_cells": ("refuse", "remove"),
-            "l2": ("auto", None),
-        }
         with Problems("options", UsageError) as problems:
-            for name, allowed in choices.items():
-                if (given := getattr(self, name)) not in allowed:
-                    wanted = f"one of {', '.join(map(str, allowed))}"
-                    problems.add(wrong(name, "Options", wanted, given))
-            names = ("radius", "weight_bound", "error_at_most", "selection_rate")
-            for name in (*names, "confidence"):
-                given, needed = getattr(self, name), name == "confidence"
-                top, wanted = np.inf, "a finite number > 0"
-                if name in ("confidence", "selection_rate"):
-                    top, wanted = 1.0, "in (0, 1)"
-                valid = is_number(given) and 0 < given < top
-                if not valid and (needed or given is not None):
-                    problems.add(wrong(name, "Options", wanted, given))
+            check_parameters(self, problems)
             if self.selection_rate is not None and self.certify:
                 problems.add(
                     "[options-conflict] 'selection_rate' sets the threshold of one "
                     "model, and `certify` tests several: certify first, then `audit` "
                     "with a threshold"
                 )
-            if self.models is not None:
-                if type(self.models) is not int or self.models < 1:
-                    wanted = "a whole number ≥ 1"
-                    problems.add(wrong("models", "Options", wanted, self.models))
-                if not self.certify:
-                    problems.add("[no-effect] 'models' goes with `certify = true`")
+            if self.models is not None and not self.certify:
+                problems.add("[no-effect] 'models' goes with `certify = true`")
 
 
 def risk_weight_and_bound(
@@ -145,12 +126,12 @@ def risk_weight_and_bound(
 
     Where the method leaves B open, it is the one to start with.
     """
-    beta, bound = method.risk_weight, method.multiplier_bound
-    if constraint is not None and constraint.risk_weight is not None:
-        beta = constraint.risk_weight
-    if constraint is not None and constraint.multiplier_bound is not None:
-        bound = constraint.multiplier_bound
-    return float(beta), float(MULTIPLIER_BOUNDS[0] if bound is None else bound)
+    beta, bound = None, None
+    if constraint is not None:
+        beta, bound = constraint.risk_weight, constraint.multiplier_bound
+    beta = method.risk_weight if beta is None else beta
+    bound = method.multiplier_bound if bound is None else bound
+    return beta, MULTIPLIER_BOUNDS[0] if bound is None else bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,9 +194,9 @@ def prepare(
     `counting` asks another census than the exact one, as a private run does.
     """
     check_pooled(setting, constraint, method, options)
-    if options.l2 == "auto":
+    for name in _open(constraint, options):
         raise UsageError(
-            "[auto-refused] l2 = 'auto' is for one run over rows in one process: "
+            f"[auto-refused] {name} = 'auto' is for one run over rows in one process: "
             "give a number"
         )
     if options.error_at_most is not None:
@@ -230,12 +211,11 @@ def prepare(
         )
     schema = setting.schema
     counted = yield from counting or count(schema)
-    census, sums = counted.census, (counted.feature_sums, counted.feature_squares)
-    mass = float(census.weight.sum())
-    bare = model or default_model(schema)
+    census, bare = counted.census, model or default_model(schema)
     inputs = Inputs.from_sums(
-        mass,
-        *sums,
+        counted.mass,
+        counted.feature_sums,
+        counted.feature_squares,
         counted.centre[1:],
         schema.texts,
         gaps=schema.gaps,
@@ -243,17 +223,12 @@ def prepare(
     )
     bound = bare.bind(schema, inputs)
     if not schema.labels:
-        bound = bound.with_target(target_of(counted, bound))
+        bound = bound.with_target(counted.scaling(bound))
     cells = (
         Cells.none(schema)
         if constraint is None
         else constraint.cells(schema, setting.silo_names)
     )
-    if np.isnan(cells.bounds).any():
-        raise UsageError(
-            "[auto-refused] bound = 'auto' is for one run over rows in one process: "
-            "give a number"
-        )
     cells, counts, notes = _covered(cells, census, options, setting.access)
     if cells.unbounded:
         notes += (f"no bound was given for {listing(cells.unbounded)}",)
@@ -267,11 +242,11 @@ def prepare(
         census.counts,
         census.weights,
         census.weight,
-        deviations(counted),
-        *sizes_of(counted, bound),
+        counted.deviations,
+        *counted.sizes(bound),
         beta,
         multiplier_bound,
-        options.radius or radius_of(counted, bound),
+        options.radius or counted.radius(bound),
         seed,
         options.radius is not None,
         stored=stored_of(census, setting.access),
@@ -295,13 +270,70 @@ class Counted:
     feature_sums: FloatArray
     feature_squares: FloatArray
 
+    @property
+    def mass(self) -> float:
+        """What all rows weigh."""
+        return float(self.census.weight.sum())
+
+    def radius(self, model: Model) -> float:
+        """Return 100 / the smallest root mean square of an input of the model."""
+        mean, scale = model.inputs.mean - self.centre[1:], model.inputs.scale
+        first, second = self.feature_sums / self.mass, self.feature_squares / self.mass
+        squares = np.append((second - 2 * mean * first + mean**2) / scale**2, 1.0)
+        sizes = np.sqrt(np.maximum(squares, 0.0))
+        smallest = float(sizes[sizes > ALIKE * sizes.max()].min())
+        return float(f"{RADIUS / smallest:.3g}")
+
+    def sizes(self, model: Model) -> tuple[FloatArray, float]:
+        """Return √Σsx² of the inputs as a linear model sees them, and the target's."""
+        if not isinstance(model, LinearModel):
+            return np.zeros(0), 0.0
+        at = model.inputs.mean - self.centre[1:]
+        columns = self._lengths(self.feature_sums, self.feature_squares, at)
+        columns = columns / model.inputs.scale
+        if model.intercept:
+            columns = np.append(columns, np.sqrt(self.mass))
+        if not self.target.size:
+            return columns, 0.0
+        total, at = self.target.sum(axis=0), model.target.mean - self.centre[:1]
+        far = self._lengths(total[:1], total[1:], at)
+        return columns, float(far[0]) / model.target.scale
+
+    def _lengths(
+        self, sums: FloatArray, squares: FloatArray, mean: FloatArray
+    ) -> FloatArray:
+        """Return an upper bound of √Σs(x − mean)².
+
+        Σs(x − mean)² = Σsx² − 2·mean·Σsx + mean²·Σs cancels; what rounding of n
+        additions can do to it is added.
+        """
+        centred = squares - 2 * mean * sums + self.mass * mean**2
+        size = squares + 2 * np.abs(mean * sums) + self.mass * mean**2
+        rounding = 4 * (int(self.census.rows.sum()) + 8) * 2.0**-53 * size
+        return np.sqrt(np.maximum(centred, 0.0) + rounding)
+
+    def scaling(self, model: Model) -> Target:
+        """Return the scaling of a numeric target."""
+        there, centre = self.census.counts > 0, float(self.centre[0])
+        sums = self.census.weights[there], self.targets[there]
+        return Target.from_sums(*sums, centre=centre, robust=model.robust)
+
+    @property
+    def deviations(self) -> FloatArray:
+        """Σ(y − ȳ) and Σ(y − ȳ)² per (silo, stratum); nothing of classes."""
+        if not self.target.size:
+            return self.targets
+        n, mean = self.census.weights, float(self.target[:, 0].sum()) / self.mass
+        total, squares = np.moveaxis(self.targets, -1, 0)
+        centred = squares - 2 * mean * total + n * mean**2
+        return np.stack([total - n * mean, np.maximum(centred, 0.0)], axis=-1)
+
 
 def count(schema: Schema) -> Flow[Counted]:
     """Ask the census; and for sums about means that are large against the spread."""
-    census = yield from ask(Census(schema, "train"))
+    census = about = yield from ask(Census(schema, "train"))
     mass, target = float(census.weight.sum()), census.target.sum(axis=0)
     first, second = target if len(target) else np.zeros(2)
-    about = census
     marked = census.feature_sums[schema.gaps[1]]
     given = census.feature_sums, census.feature_squares
     sums, squares = with_missing(schema, mass, marked, *given)
@@ -310,14 +342,7 @@ def count(schema: Schema) -> Flow[Counted]:
         about = yield from ask(Census(schema, "train", centre))
         given = about.feature_sums, about.feature_squares
         sums, squares = with_missing(schema, mass, marked, *given)
-    return Counted(
-        census,
-        centre,
-        about.target,
-        about.targets,
-        sums,
-        squares,
-    )
+    return Counted(census, centre, about.target, about.targets, sums, squares)
 
 
 def with_missing(
@@ -350,49 +375,6 @@ def _centres(rows: float, sums: FloatArray, squares: FloatArray) -> FloatArray:
     return np.where(narrow & ~exact & (squares > 0), mean, 0.0)
 
 
-def radius_of(counted: Counted, model: Model) -> float:
-    """Return 100 / the smallest root mean square of an input, as the model sees it."""
-    mean, scale = model.inputs.mean - counted.centre[1:], model.inputs.scale
-    mass = float(counted.census.weight.sum())
-    first, second = counted.feature_sums / mass, counted.feature_squares / mass
-    squares = np.append((second - 2 * mean * first + mean**2) / scale**2, 1.0)
-    sizes = np.sqrt(np.maximum(squares, 0.0))
-    smallest = float(sizes[sizes > ALIKE * sizes.max()].min())
-    return float(f"{RADIUS / smallest:.3g}")
-
-
-def sizes_of(counted: Counted, model: Model) -> tuple[FloatArray, float]:
-    """Return √Σsx² of the inputs as a linear model sees them, and the target's."""
-    if not isinstance(model, LinearModel):
-        return np.zeros(0), 0.0
-    inputs, census = model.inputs, counted.census
-    all_of_them = (int(census.rows.sum()), float(census.weight.sum()))
-    sums, squares = counted.feature_sums, counted.feature_squares
-    columns = lengths(*all_of_them, sums, squares, inputs.mean - counted.centre[1:])
-    columns = columns / inputs.scale
-    if model.intercept:
-        columns = np.append(columns, np.sqrt(all_of_them[1]))
-    if not counted.target.size:
-        return columns, 0.0
-    total, mean = counted.target.sum(axis=0, keepdims=True), model.target.mean
-    at = mean - counted.centre[:1]
-    far = lengths(*all_of_them, total[:, 0], total[:, 1], at)
-    return columns, float(far[0]) / model.target.scale
-
-
-def lengths(
-    rows: int, mass: float, sums: FloatArray, squares: FloatArray, mean: FloatArray
-) -> FloatArray:
-    """Return an upper bound of √Σs(x − mean)² over n rows that weigh Σs together.
-
-    Σs(x − mean)² = Σsx² − 2·mean·Σsx + mean²·Σs cancels; what rounding of n additions
-    can do to it is added.
-    """
-    centred = squares - 2 * mean * sums + mass * mean**2
-    size = squares + 2 * np.abs(mean * sums) + mass * mean**2
-    return np.sqrt(np.maximum(centred, 0.0) + 4 * (rows + 8) * 2.0**-53 * size)
-
-
 def stored_of(census: CensusTotal, access: Access) -> int:
     """Return the most inputs that any row stores; 0 where all rows are dense.
 
@@ -404,24 +386,10 @@ def stored_of(census: CensusTotal, access: Access) -> int:
     return int(census.stored.max())
 
 
-def target_of(counted: Counted, model: Model) -> Target:
-    """Return the scaling of a numeric target."""
-    census, targets = counted.census, counted.targets
-    there, centre = census.counts > 0, float(counted.centre[0])
-    return Target.from_sums(
-        census.weights[there], targets[there], centre=centre, robust=model.robust
-    )
-
-
-def deviations(counted: Counted) -> FloatArray:
-    """Return Σ(y − ȳ) and Σ(y − ȳ)² per (silo, stratum); nothing of classes."""
-    if not counted.target.size:
-        return counted.targets
-    n, mass = counted.census.weights, float(counted.census.weight.sum())
-    mean = float(counted.target[:, 0].sum()) / mass
-    total, squares = np.moveaxis(counted.targets, -1, 0)
-    centred = squares - 2 * mean * total + n * mean**2
-    return np.stack([total - n * mean, np.maximum(centred, 0.0)], axis=-1)
+def _open(constraint: Constraint | None, options: Options) -> list[str]:
+    """Return what has the value "auto"."""
+    bound = constraint is not None and constraint.open
+    return ["l2"] * (options.l2 == "auto") + ["bound"] * bound
 
 
 def check_pooled(
@@ -433,30 +401,36 @@ def check_pooled(
     """Refuse what needs figures of single silos, where secure sums show totals only."""
     if not setting.access.pooled:
         return
-    told = None
-    if method.looks_at_silos:
-        able = [n for n, kind in METHODS.sound().items() if not kind.looks_at_silos]
-        told = (
-            f"{type(method).__name__} needs every silo's own losses or counts: use one "
-            f"of {', '.join(sorted(able))}"
-        )
-    elif method.participation < 1:
-        told = f"participation = {method.participation:g} asks some of the silos: use 1"
-    elif options.l2 == "auto" or (constraint is not None and constraint.open):
-        raise UsageError(
-            "[auto-refused] 'auto' is chosen on rows that are set aside, and sites "
-            "follow one run that is agreed on beforehand: give a number, or use no "
-            "secure sum"
-        )
-    elif constraint is not None:
+    able = [n for n, kind in METHODS.sound().items() if not kind.looks_at_silos]
+    cells = Cells.none(setting.schema)
+    if constraint is not None:
         cells = constraint.cells(setting.schema, setting.silo_names)
-        if not cells.everywhere.all():
-            told = "bounds for single silos (per-silo) need their own losses"
-    if told is not None:
+    if auto := _open(constraint, options):
         raise UsageError(
-            f"[not-with-secure-sums] {told}, or no secure sum, which shows the totals "
-            "over all sites only"
+            f"[auto-refused] {auto[0]} = 'auto' is chosen on rows that are set aside, "
+            "and sites follow one run that is agreed on beforehand: give a number, or "
+            "use no secure sum"
         )
+    for refused, why in (
+        (
+            method.looks_at_silos,
+            f"{type(method).__name__} needs every silo's own losses or counts: use one "
+            f"of {', '.join(sorted(able))}",
+        ),
+        (
+            method.participation < 1,
+            f"participation = {method.participation:g} asks some of the silos: use 1",
+        ),
+        (
+            not cells.everywhere.all(),
+            "bounds for single silos (per-silo) need their own losses",
+        ),
+    ):
+        if refused:
+            raise UsageError(
+                f"[not-with-secure-sums] {why}, or no secure sum, which shows the "
+                "totals over all sites only"
+            )
 
 
 def task_of(
@@ -466,18 +440,12 @@ def task_of(
     weighting: Weighting,
     access: Access,
 ) -> Task:
-    """Return the task with p_k, which the sites of a pool find by themselves."""
-    if not access.pooled:
-        return Task(model, cells, shares(census, weighting))
-    mass = float(census.weight.sum())
-    pool = Pool(access.pooled, weighting == "rows", mass)
-    return Task(model, cells, np.ones(1), pool=pool)
-
-
-def shares(census: CensusTotal, weighting: Weighting) -> FloatArray:
-    """Return p_k: 1/K, or m_k/m."""
-    m = census.weight
-    return np.full(len(m), 1 / len(m)) if weighting == "silos" else m / m.sum()
+    """Return the task with p_k, 1/K or m_k/m; sites of a pool find it themselves."""
+    m, by_rows = census.weight, weighting == "rows"
+    if access.pooled:
+        pool = Pool(access.pooled, by_rows, float(m.sum()))
+        return Task(model, cells, np.ones(1), pool=pool)
+    return Task(model, cells, m / m.sum() if by_rows else np.full(len(m), 1 / len(m)))
 
 
 def _covered(
