@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
 from pffl.data.schema import Schema
-from pffl.errors import Problems, UsageError
+from pffl.errors import Problems, UsageError, wrong
 from pffl.numerics import is_number
 from pffl.records import suggestion
 from pffl.registry import Registry
@@ -73,6 +73,12 @@ class Cells:
     def of_silo(self, index: int) -> FloatArray:
         """Membership as seen by one silo: other silos' cells are empty there."""
         return self.membership * (self.everywhere | (self.silo == index))[:, None]
+
+    def of_label(self, schema: Schema, label: int) -> Cells:
+        """Return the part of each cell that has a label."""
+        names = tuple(f"{name}, {schema.label_names[label]}" for name in self.names)
+        among = np.arange(schema.n_strata) % schema.n_labels == label
+        return replace(self, names=names, membership=self.membership & among)
 
     def take(self, index: Sequence[int] | IntArray) -> Cells:
         """Return some of the cells, in the order given."""
@@ -221,13 +227,9 @@ class Both(Constraint):
     name: ClassVar[str] = "both"
 
     def __post_init__(self) -> None:
-        for part in (self.first, self.second):
-            if part.minimax:
-                raise UsageError(
-                    f"[not-joinable] {part.name} cannot be joined with other "
-                    "constraints"
-                )
         goals = {self.first.goal, self.second.goal}
+        if self.first.minimax or self.second.minimax:
+            raise UsageError("[not-joinable] minmax cannot be joined with bounds")
         if len(goals) > 1 and "loss" in goals:
             raise UsageError(
                 "[not-joinable] bounds on losses and on rates cannot be joined"
@@ -270,33 +272,28 @@ class BoundConstraint(Constraint):
     ----------
     bound
         ζ: one number, "auto", or a mapping from name to either.
-    upper_bound
-        fairlearn's name for `bound`.
     """
 
     bound: Bound = None
-    upper_bound: float | None = field(default=None, kw_only=True, repr=False)
     by: ClassVar[str | tuple[str, ...] | None]  # attributes that cut out the groups
+    wanted: ClassVar[str] = "a finite number ≥ 0, or 'auto'"
 
     def __post_init__(self) -> None:
         owner, bound = type(self).__name__, self.bound
+        if bound is None:
+            raise UsageError(f"[needs-bound] {owner}: give `bound=NUMBER`")
+        each = bound if isinstance(bound, Mapping) else {"": bound}
         with Problems(owner, UsageError) as problems:
-            if (bound is None) == (self.upper_bound is None):
-                problems.add(
-                    "[needs-bound] give `bound=NUMBER` (or 'upper_bound'), and only one"
-                )
-            bound = self.upper_bound if bound is None else bound
-            each = bound if isinstance(bound, Mapping) else {"": bound}
             for cell, value in each.items():
-                good = is_number(value) and float(value) >= 0  # type: ignore[arg-type]
-                if not (good or value in (AUTO, None)):
+                if not self.allows(value):
                     name = f"bound of {cell}" if cell else "bound"
-                    problems.add(
-                        f"[wrong-value] The '{name}' parameter of {owner} must be a "
-                        f"finite number ≥ 0, or 'auto'. Got {value!r} instead."
-                    )
-        object.__setattr__(self, "bound", bound)
-        object.__setattr__(self, "upper_bound", None)
+                    problems.add(wrong(name, owner, self.wanted, value))
+
+    def allows(self, value: Any) -> bool:
+        """Whether it can be a bound."""
+        return (
+            value == AUTO if isinstance(value, str) else is_number(value) and value >= 0
+        )
 
     def at(self, bound: float) -> Self:
         """Return the constraint with this bound wherever it has ``"auto"``."""
@@ -330,13 +327,11 @@ class BoundedGroupLoss(BoundConstraint):
     by
         Attributes that cut out the groups: None for all of them crossed, one name, or
         several names (crossed). Join constraints with ``&`` for overlapping cells.
-    upper_bound
-        fairlearn's name for `bound`.
 
     Raises
     ------
     UsageError
-        There is no bound, or two, or one that is no number.
+        There is no bound, or one that is no number.
 
     Examples
     --------
@@ -348,11 +343,7 @@ class BoundedGroupLoss(BoundConstraint):
 
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """One cell per group."""
-        names, groups = group_cells(schema, attribute_names(self.by))
-        member = np.repeat(groups, schema.n_labels, axis=1)
-        everywhere = np.full(len(names), EVERY_SILO)
-        cells = Cells(names, np.zeros(len(names)), member, everywhere)
-        return cells.bounded(self.bound, type(self).__name__)
+        return group_cells(schema, self.by).bounded(self.bound, type(self).__name__)
 
 
 @dataclass(frozen=True)
@@ -368,13 +359,13 @@ class ErrorRate(BoundedGroupLoss):
     ----------
     bound
         The largest rate: one number for all groups, or a mapping from group to number.
-    by, upper_bound
+    by
         As for `BoundedGroupLoss`.
 
     Raises
     ------
     UsageError
-        There is no bound, or two, or one that is not between 0 and 1.
+        There is no bound, or one that is not between 0 and 1.
 
     Examples
     --------
@@ -391,14 +382,11 @@ class ErrorRate(BoundedGroupLoss):
     goal = "error"
     label: ClassVar[int | None] = None  # among whom it is counted; None: everyone
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        each: Any = self.bound if isinstance(self.bound, Mapping) else {"": self.bound}
-        if wrong := [one for one in each.values() if one == AUTO or not 0 <= one <= 1]:
-            raise UsageError(
-                f"[wrong-value] The 'bound' parameter of {type(self).__name__} must be "
-                f"a rate between 0 and 1. Got {wrong[0]!r} instead."
-            )
+    wanted: ClassVar[str] = "a rate between 0 and 1"
+
+    def allows(self, value: Any) -> bool:
+        """Whether it is a rate."""
+        return is_number(value) and 0 <= value <= 1
 
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """One cell per group: everyone, or those of one label."""
@@ -409,12 +397,7 @@ class ErrorRate(BoundedGroupLoss):
                 f"or more), and there are {len(schema.labels)}"
             )
         cells = super().cells(schema, silos)
-        if self.label is None:
-            return cells
-        label = schema.label_names[self.label]
-        named = tuple(f"{name}, {label}" for name in cells.names)
-        among = np.arange(schema.n_strata) % 2 == self.label
-        return replace(cells, names=named, membership=cells.membership & among)
+        return cells if self.label is None else cells.of_label(schema, self.label)
 
 
 @dataclass(frozen=True)
@@ -423,13 +406,13 @@ class FalseNegativeRate(ErrorRate):
 
     Parameters
     ----------
-    bound, by, upper_bound
+    bound, by
         As for `ErrorRate`.
 
     Raises
     ------
     UsageError
-        There is no bound, or two, or one that is not between 0 and 1.
+        There is no bound, or one that is not between 0 and 1.
 
     Examples
     --------
@@ -449,13 +432,13 @@ class FalsePositiveRate(ErrorRate):
 
     Parameters
     ----------
-    bound, by, upper_bound
+    bound, by
         As for `ErrorRate`.
 
     Raises
     ------
     UsageError
-        There is no bound, or two, or one that is not between 0 and 1.
+        There is no bound, or one that is not between 0 and 1.
 
     Examples
     --------
@@ -483,13 +466,13 @@ class ConditionalBoundedGroupLoss(BoundConstraint):
         as for `BoundedGroupLoss`.
     labels
         Label names (or codes) to constrain; None for all of them.
-    by, upper_bound
+    by
         As for `BoundedGroupLoss`.
 
     Raises
     ------
     UsageError
-        There is no bound, or two, or one that is no number.
+        There is no bound, or one that is no number.
 
     Examples
     --------
@@ -507,32 +490,25 @@ class ConditionalBoundedGroupLoss(BoundConstraint):
 
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """One cell per group and label."""
-        labels = label_codes(schema, self.labels)
-        names, groups = group_cells(schema, attribute_names(self.by))
-        pairs = [(g, y) for y in labels for g in range(len(names))]
-        label_names = schema.label_names
-        member = [np.kron(groups[g], np.eye(schema.n_labels)[y]) for g, y in pairs]
-        cells = Cells(
-            tuple(f"{names[g]}, {label_names[y]}" for g, y in pairs),
-            np.zeros(len(pairs)),
-            np.array(member) > 0,
-            np.full(len(pairs), EVERY_SILO),
-        )
-        owner = type(self).__name__
-        if not isinstance(self.bound, Mapping):
-            return cells.bounded(self.bound, owner)
-        of_label = {find_cell(n, label_names): b for n, b in self.bound.items()}
-        if None in of_label or len(of_label) < len(self.bound):
-            return cells.bounded(self.bound, owner, label_names)
-        unasked = [schema.labels[y] for y in of_label if y not in labels]  # type: ignore[index]
-        if unasked:
+        labels, names = label_codes(schema, self.labels), schema.label_names
+        groups, owner = group_cells(schema, self.by), type(self).__name__
+        cells, bound = Cells.none(schema), self.bound
+        for y in labels:
+            cells = cells.join(groups.of_label(schema, y))
+        if not isinstance(bound, Mapping):
+            return cells.bounded(bound, owner)
+        of_label = {find_cell(name, names): b for name, b in bound.items()}
+        if None in of_label or len(of_label) < len(bound):
+            return cells.bounded(bound, owner, names)
+        if unasked := [y for y in of_label if y not in labels]:
             raise UsageError(
-                f"[unknown-label] {owner}: bounds for labels {unasked}, which 'labels' "
-                "does not ask for"
+                f"[unknown-label] {owner}: bounds for labels "
+                f"{[schema.labels[y] for y in unasked if y is not None]}, which "
+                "'labels' does not ask for"
             )
-        named = zip(cells.names, pairs, strict=True)
+        each = zip(cells.names, np.repeat(labels, len(groups)).tolist(), strict=True)
         return cells.bounded(
-            {c: of_label[y] for c, (_, y) in named if y in of_label}, owner
+            {cell: of_label[y] for cell, y in each if y in of_label}, owner
         )
 
     def describe(self) -> Mapping[str, object]:
@@ -589,13 +565,11 @@ class PerSilo(BoundConstraint):
     bound
         ζ: one number for all silos, or a mapping from silo name to number (others are
         not bounded); "auto" as for `BoundedGroupLoss`.
-    upper_bound
-        fairlearn's name for `bound`.
 
     Raises
     ------
     UsageError
-        There is no bound, or two, or one that is no number.
+        There is no bound, or one that is no number.
 
     Examples
     --------
@@ -617,29 +591,26 @@ class PerSilo(BoundConstraint):
         return cells.bounded(self.bound, type(self).__name__)
 
 
-def group_cells(
-    schema: Schema, by: Sequence[str] | None
-) -> tuple[tuple[str, ...], BoolArray]:
-    """Name and mark the groups cut out by some attributes (all of them if None).
+def group_cells(schema: Schema, by: str | Sequence[str] | None) -> Cells:
+    """Return the groups cut out by some attributes (all of them if None), unbounded.
 
-    Returns the names and which of the schema's groups belong to each, shape
-    (cells, groups). Naming fewer attributes merges groups; naming several crosses them.
+    Naming fewer attributes merges groups; naming several crosses them.
     """
-    names = tuple(a.name for a in schema.attributes) if by is None else tuple(by)
-    columns = [schema.attribute_codes(name) for name in names]
     values = {a.name: a.names for a in schema.attributes}
-    codes = np.stack(columns, axis=1)
-    combinations = list(dict.fromkeys(map(tuple, codes.tolist())))
+    names = attribute_names(by) or tuple(values)
+    codes = np.stack([schema.attribute_codes(name) for name in names], axis=1)
+    crossed = list(dict.fromkeys(map(tuple, codes.tolist())))
     labels = tuple(
-        " × ".join(
-            values[name][code] for name, code in zip(names, combination, strict=True)
-        )
-        for combination in combinations
+        " × ".join(values[name][code] for name, code in zip(names, one, strict=True))
+        for one in crossed
     )
-    member = np.array(
-        [(codes == combination).all(axis=1) for combination in combinations]
+    member = np.array([(codes == one).all(axis=1) for one in crossed])
+    return Cells(
+        labels,
+        np.zeros(len(crossed)),
+        np.repeat(member, schema.n_labels, axis=1),
+        np.full(len(crossed), EVERY_SILO),
     )
-    return labels, member
 
 
 def find_cell(text: str, names: Sequence[str]) -> int | None:

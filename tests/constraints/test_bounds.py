@@ -1,4 +1,4 @@
-"""Bounds: their two names, one or many, and all their problems at once."""
+"""Bounds: one or many, by name, and all their problems at once."""
 
 from __future__ import annotations
 
@@ -20,13 +20,6 @@ CONSTRAINTS = [
 ]
 
 
-@pytest.mark.parametrize("constraint", CONSTRAINTS)
-def test_upper_bound_is_another_name_for_bound(constraint):
-    assert constraint(upper_bound=0.4) == constraint(0.4)
-    cells = constraint(upper_bound=0.4).cells(SCHEMA, ("a", "b"))
-    np.testing.assert_array_equal(cells.bounds, np.full(len(cells), 0.4))
-
-
 BGL, CBGL = pffl.BoundedGroupLoss, pffl.ConditionalBoundedGroupLoss
 LABEL = SCHEMA.label_names[1]
 MANY = tuple(f"site {n}" for n in range(5000))
@@ -36,10 +29,6 @@ MANY = tuple(f"site {n}" for n in range(5000))
     ("make", "code", "names"),
     [
         *[(kind, "needs-bound", ()) for kind in CONSTRAINTS],
-        *[
-            (lambda kind=kind: kind(0.4, upper_bound=0.5), "needs-bound", ())
-            for kind in CONSTRAINTS
-        ],
         *[
             (lambda kind=kind, bad=bad: kind(bad), "wrong-value", (kind.__name__, bad))
             for kind in CONSTRAINTS
