@@ -24,9 +24,9 @@ a model at another confidence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +39,6 @@ from pffl.evidence import proofs
 from pffl.evidence.conclude import conclude
 from pffl.evidence.figures import certified_models
 from pffl.evidence.measure import (
-    Known,
     Wanted,
     expected_rows,
     heldout_sample,
@@ -48,7 +47,6 @@ from pffl.evidence.measure import (
 )
 from pffl.evidence.proofs import expand
 from pffl.evidence.record import (
-    Before,
     Candidate,
     Data,
     Evidence,
@@ -96,15 +94,14 @@ def check_certifiable(
 ) -> None:
     """Refuse to certify without bounds, bounded losses, or rows of other people."""
     check_bounded(constraint, problem)
-    calibration_split(setting.splits)
-    uncounted = setting.data.weighted or problem.weighted or setting.data.several
+    data, many = setting.data, calibration_overlap(setting)
+    uncounted = data.weighted or problem.weighted or data.several
     if constraint is not None and constraint.goal != "loss" and uncounted:
         raise DataError(
             "[rates-uncounted] rates are certified by counting people: rows must have "
             "no weights, and everybody one row"
         )
-    many = calibration_overlap(setting)
-    if setting.data.by_person and many:
+    if data.by_person and many:
         raise DataError(
             f"[people-shared] {many:,} calibration rows are of people whose other "
             "rows are trained on: nothing can be certified by them"
@@ -166,6 +163,7 @@ def fit_path(
     split, shown = calibration_split(wanted.splits), reported(problem)
     on_training_rows, trained_for = replace(wanted, splits=("train",)), problem
     if rates:  # nothing is proved of bounds that only stand in for others
+        wanted = replace(wanted, smallest=False)
         on_training_rows = replace(on_training_rows, smallest=False)
         trained_for = problem.with_bounds(np.full(problem.n_cells, NO_BOUND))
     asked = np.zeros(problem.n_cells) if rates else None  # they do not count for M
@@ -181,50 +179,48 @@ def fit_path(
     if first.run.stopped is not None:
         none = Missing(STOPPED[first.run.stopped])
         return replace(first, measured=replace(first.measured, heldout=none)), none
-    kind = RatePath if rates else CandidatePath
-    path = kind.near(first, problem, method, on_training_rows, rows)
-    trained = yield from path.fits(first, max_models(problem, models))
-    bounded = [one for one in trained if one.loss_bound is not None]
-    if not bounded:  # by training rows: nothing can be certified of any of them
+    path = CandidatePath.near(first, problem, method, on_training_rows, rows, rates)
+    trained = yield from path.fits(max_models(problem, models))
+    fits = [one for one in trained if one.loss_bound is not None]
+    fits.sort(key=path.safety, reverse=True)
+    if not fits:  # by training rows: nothing can be certified of any of them
         flow = heldout_sample(shown, first.run.point.w, wanted, None, UNBOUNDED)
         held = yield from flow
         return replace(first, measured=replace(first.measured, heldout=held)), UNBOUNDED
-    fits = sorted(bounded, key=path.safety, reverse=True)
-    tested = replace(wanted, heldout=(split,))
-    samples = yield from gather(
-        *(
-            heldout_sample(
-                shown,
-                one.run.point.w,
-                replace(tested, loss_bound=one.loss_bound),
-                one.measured.seen,
-                rows,
-            )
-            for one in fits
+
+    def tested(one: Fitted) -> Flow[Sample | Missing]:
+        asked = replace(wanted, heldout=(split,), loss_bound=one.loss_bound)
+        return heldout_sample(shown, one.run.point.w, asked, one.measured.seen, rows)
+
+    samples = yield from gather(*map(tested, fits))
+    candidates = [
+        Candidate(
+            path.safety(one),
+            one.run.point.w.tolist(),
+            one.loss_bound,
+            replace(one.measured.seen.plain, people=one.measured.seen.people),
+            held,
         )
-    )
-    found = replace(path.tested(fits, samples, split), overlap=overlap)
-    shipped, proved = fits[found.chosen], first.measured.proofs
-    before, others = first.measured.before, [s for s in wanted.present if s != split]
-    wanted = replace(wanted, smallest=False if rates else wanted.smallest)
+        for one, held in zip(fits, samples, strict=True)
+        if isinstance(held, Sample) and one.loss_bound is not None
+    ]
+    sure, bounds = wanted.confidence, problem.cells.bounds
+    kept = sum(certified_models(candidates, bounds, 1.0 - sure, rates=rates))
+    errors, chosen = path.errors.tolist(), max(0, kept - 1)
+    found = ModelPath(split, sure, errors, candidates, chosen, overlap)
+    shipped, others = fits[chosen], tuple(s for s in wanted.present if s != split)
+    known = first.known(shipped.measured.seen, NO_BETS)
+    known = replace(known, gap=shipped.measured.proofs.gap)
     measured = yield from measure(
         problem,
         shipped.run.point,
-        replace(wanted, heldout=tuple(others), loss_bound=shipped.loss_bound),
-        Known(
-            shipped.measured.seen,
-            NO_BETS,
-            shipped.measured.proofs.gap,
-            ON_RATES if rates else proved.least,
-            ON_RATES if rates else proved.excess,
-            np.array(before.model) if isinstance(before, Before) else before,
-        ),
+        replace(wanted, heldout=others, loss_bound=shipped.loss_bound),
+        replace(known, least=ON_RATES, excess=ON_RATES) if rates else known,
     )
     if not others:
         measured = replace(measured, heldout=found.shipped.calibration)
     # Rounds are those of all models; shown are those of the shipped one.
-    judged = shipped.problem if rates else problem
-    shift = shipped.problem.cells.bounds - judged.cells.bounds
+    shift = 0.0 if rates else shipped.problem.cells.bounds - bounds
     past = [replace(r, violation=r.violation + shift) for r in shipped.run.history]
     rounds = sum(one.run.rounds for one in trained)
     run = replace(shipped.run, history=tuple(past), rounds=rounds)
@@ -244,14 +240,11 @@ def find_safest(
         Calibration rows of each cell, up to a factor.
     """
     on_training_rows = replace(wanted, splits=("train",))
-    first = yield from fit(problem, method, on_training_rows)
-    if first.run.stopped == "interrupted":
-        raise KeyboardInterrupt
-    if first.run.stopped is not None:
-        raise NotMetError(f"[run-stopped] {STOPPED[first.run.stopped]}")
+    first = (yield from fit(problem, method, on_training_rows)).finished()
+    if first is None:
+        raise NotMetError(f"[run-stopped] {STOPPED['diverged']}")
     path = CandidatePath.near(first, problem, method, on_training_rows, rows)
-    trained = yield from path.fits(first, 2)
-    return max(trained, key=path.safety)
+    return max((yield from path.fits(2)), key=path.safety)
 
 
 def max_models(problem: Problem, models: int | None) -> int:
@@ -264,13 +257,17 @@ def max_models(problem: Problem, models: int | None) -> int:
 
 @dataclass(frozen=True, eq=False)
 class CandidatePath:
-    """What all models of a path share; `errors` are the standard errors se_z."""
+    """Models for tighter and tighter bounds, after the one that was trained first.
 
-    column: ClassVar[str] = "loss"  # what bounds are on
+    `errors` are the standard errors se_z; `rates` says whether bounds are on rates.
+    """
+
+    first: Fitted
     problem: Problem
     method: Method
     wanted: Wanted
     errors: FloatArray
+    rates: bool
 
     @classmethod
     def near(
@@ -280,35 +277,72 @@ class CandidatePath:
         method: Method,
         wanted: Wanted,
         rows: FloatArray,
+        rates: bool = False,
     ) -> CandidatePath:
-        """Take standard errors from the first model, by training rows (line 1)."""
-        errors = np.sqrt(cls.variances(first, problem) / np.maximum(rows, 1.0))
-        largest = float(errors.max(initial=0.0))
-        least = MIN_ERROR * (largest if largest > 0 else 1.0)
-        return cls(problem, method, wanted, np.maximum(errors, least))
+        """Take standard errors from the first model, by training rows (line 1).
 
-    @staticmethod
-    def variances(first: Fitted, problem: Problem) -> FloatArray:
-        """Return the variance of the losses of each cell."""
-        return first.measured.seen.variances
+        The variance of a rate is the binomial one, at the bound itself.
+        """
+        r, seen = problem.cells.bounds, first.measured.seen
+        variances = r * (1.0 - r) if rates else seen.variances
+        errors = np.sqrt(variances / np.maximum(rows, 1.0))
+        largest = float(errors.max(initial=0.0))
+        errors = np.maximum(errors, MIN_ERROR * (largest if largest > 0 else 1.0))
+        return cls(first, problem, method, wanted, errors, rates)
 
     def safety(self, one: Fitted) -> float:
         """Return min_z (ζ_z − μ_z)/se_z on the training rows."""
-        room = self.problem.cells.bounds - one.measured.seen.mean_of(self.column)
-        return float((room / self.errors).min())
+        means = one.measured.seen.mean_of("wrong" if self.rates else "loss")
+        return float(((self.problem.cells.bounds - means) / self.errors).min())
 
-    def fits(self, first: Fitted, many: int) -> Flow[list[Fitted]]:
+    def fits(self, many: int) -> Flow[list[Fitted]]:
         """Train the models, from the first to the safest (lines 2 and 3)."""
-        out, start = [first], first
-        margins = yield from self._margins(first, many)
-        asked = self.problem.cells.bounds
-        for margin in margins:
-            found = yield from self._fit(asked - margin * self.errors, start, asked)
-            if found is None:
-                break
-            start = found
-            out.append(found)
-        return out
+        first, asked = self.first, self.problem.cells.bounds
+        low, bounds, unit = max(self.safety(first), 0.0), asked, self.errors
+        safe = self.rates and self.safety(first) >= SAFE_RATE
+        if many < 2 or safe or not self.problem.multiplier_bound > 0:
+            return [first]
+        if self.rates:
+            guess = stand_in(asked)
+            bounds = guess * float((first.measured.seen.own_means / guess).max())
+            low, unit, asked = 0.0, bounds / MAX_MARGIN, np.zeros_like(asked)
+        if proofs.unmeasurable(self.problem) is None:
+            top = INSIDE * (yield from self._largest(bounds, unit))
+        else:
+            top = INSIDE * MAX_MARGIN if self.rates else low + NETWORK_MARGIN
+        top = min(top, MAX_MARGIN)
+        found, start = {low: first}, first
+        margins = self._margins(low, top, many)
+        for _ in range(2 if self.rates else 1):
+            for margin in margins:
+                one = yield from self._fit(bounds - margin * unit, start, asked)
+                if one is None:
+                    return list(found.values())
+                found[margin] = start = one
+                if self.rates and self.safety(one) >= SAFE_RATE:
+                    break
+            margins = self._between(found, many)
+        return list(found.values())
+
+    def _margins(self, low: float, top: float, many: int) -> list[float]:
+        """Return the margins to train for, besides that of the first model."""
+        if not top > low:
+            return []
+        if self.rates:  # the others are for where rates pass their bounds
+            return np.linspace(low, top, max(2, many // 2))[1:].tolist()
+        # Half of them below the margin at which models begin to be certified.
+        bend = max(1.0, np.log2((top - low) / max(USUAL_MARGIN - low, 0.25)))
+        steps = np.linspace(0.0, 1.0, many)[1:]
+        return [float(low + (top - low) * step**bend) for step in steps]
+
+    def _between(self, found: Mapping[float, Fitted], many: int) -> list[float]:
+        """Return margins between the last that misses a bound and a safe one."""
+        rooms = {margin: self.safety(one) for margin, one in found.items()}
+        low = max((m for m, room in rooms.items() if room < 0), default=0.0)
+        above = [m for m, room in rooms.items() if room >= USUAL_MARGIN and m > low]
+        high = min(above, default=max(found))
+        between = np.linspace(low, high, max(0, many - len(found)) + 2)[1:-1]
+        return between.tolist() if high > low else []
 
     def _fit(
         self, bounds: FloatArray, start: Fitted, asked: FloatArray
@@ -319,48 +353,25 @@ class CandidatePath:
         problem = replace(self.problem.with_bounds(bounds), multiplier_bound=most)
         near = Start.of(start.run, start.problem)
         flow = fit(problem, self.method, wanted, watched=False, start=near, asked=asked)
-        found = yield from flow
-        if found.run.stopped == "interrupted":
-            raise KeyboardInterrupt
-        return None if found.run.stopped is not None else found
+        return (yield from flow).finished()
 
-    def _margins(self, first: Fitted, many: int) -> Flow[list[float]]:
-        """Return the margins to train for, besides that of the first model."""
-        low = max(self.safety(first), 0.0)
-        if many < 2 or not self.problem.multiplier_bound > 0:
-            return []
-        if proofs.unmeasurable(self.problem) is not None:
-            top = low + NETWORK_MARGIN
-        else:
-            largest = self._largest(first, self.problem.cells.bounds, self.errors)
-            top = INSIDE * (yield from largest)
-        top = min(top, MAX_MARGIN)
-        if not top > low:
-            return []
-        # Half of them below the margin at which models begin to be certified.
-        bend = max(1.0, np.log2((top - low) / max(USUAL_MARGIN - low, 0.25)))
-        steps = np.linspace(0.0, 1.0, many)[1:]
-        return [float(low + (top - low) * step**bend) for step in steps]
-
-    def _largest(
-        self, first: Fitted, bounds: FloatArray, errors: FloatArray
-    ) -> Flow[float]:
+    def _largest(self, bounds: FloatArray, unit: FloatArray) -> Flow[float]:
         """Return s*, the largest margin that can be met, of those in use (line 2).
 
         −s* is the root of φ(t) = min_w max_z (R_z(w) − ζ_z − t·se_z), which is convex
         and falls with slope −λᵀse: Newton's iterates come up to it from below.
         """
-        t = -MAX_MARGIN / INSIDE
+        t, cells = -MAX_MARGIN / INSIDE, self.problem.n_cells
         rough = Auto(target_gap=ROUGH_GAP, multiplier_bound=1.0, risk_weight=0.0)
-        start = Start.of(first.run, first.problem)
+        start = Start.of(self.first.run, self.first.problem)
         for _ in range(NEWTON_STEPS):
-            asked = bounds + t * errors
+            asked = bounds + t * unit
             minimax = replace(
                 self.problem.with_bounds(asked - float(asked.max())),
                 risk_weight=0.0,
                 multiplier_bound=1.0,
             )
-            near = start.sharing(1.0, self.problem.n_cells)
+            near = start.sharing(1.0, cells)
             run = yield from rounds(minimax, rough, start=near)
             if run.stopped == "interrupted":
                 raise KeyboardInterrupt
@@ -370,74 +381,12 @@ class CandidatePath:
             if at is None:
                 at = yield from expand(minimax, run.point.w)
             excess = float((at.violation + minimax.cells.bounds - asked).max())
-            share = float(run.point.multipliers @ errors)
+            share = float(run.point.multipliers @ unit)
             start = Start.of(run, minimax)
             if excess <= CLOSE * share or not share > 0:
                 break
             t += excess / share
         return -t
-
-    def tested(
-        self, fits: Sequence[Fitted], samples: Sequence[Sample | Missing], split: str
-    ) -> ModelPath:
-        """Go along the path, the safest first, and find the one to ship (line 6)."""
-        candidates = [
-            Candidate(
-                self.safety(one),
-                one.run.point.w.tolist(),
-                one.loss_bound,
-                replace(one.measured.seen.plain, people=one.measured.seen.people),
-                held,
-            )
-            for one, held in zip(fits, samples, strict=True)
-            if isinstance(held, Sample) and one.loss_bound is not None
-        ]
-        confidence, bounds = self.wanted.confidence, self.problem.cells.bounds
-        rates = self.column == "wrong"
-        found = certified_models(candidates, bounds, 1.0 - confidence, rates=rates)
-        chosen = max(0, sum(found) - 1)
-        return ModelPath(split, confidence, self.errors.tolist(), candidates, chosen)
-
-
-class RatePath(CandidatePath):
-    """A path of models under bounds on losses that stand in for bounds on rates."""
-
-    column: ClassVar[str] = "wrong"
-
-    @staticmethod
-    def variances(first: Fitted, problem: Problem) -> FloatArray:
-        """Return the binomial variance of each cell, at the bound itself."""
-        r = problem.cells.bounds
-        return r * (1.0 - r)
-
-    def fits(self, first: Fitted, many: int) -> Flow[list[Fitted]]:
-        """Train for tighter and tighter loss bounds, then between where rates pass."""
-        guess = stand_in(self.problem.cells.bounds)
-        loosest = guess * float((first.measured.seen.own_means / guess).max())
-        step = loosest / MAX_MARGIN
-        found, top, start = {0.0: first}, MAX_MARGIN * INSIDE, first
-        steps = max(2, many // 2)
-        if self.safety(first) >= SAFE_RATE or many < 2:
-            return [first]
-        if proofs.unmeasurable(self.problem) is None:
-            top = INSIDE * (yield from self._largest(first, loosest, step))
-        for margin in np.linspace(0.0, top, steps)[1:].tolist():
-            one = yield from self._fit(loosest - margin * step, start, 0 * step)
-            if one is None:
-                break
-            found[margin] = start = one
-            if self.safety(one) >= SAFE_RATE:
-                break
-        rooms = {margin: self.safety(one) for margin, one in found.items()}
-        low = max((m for m, room in rooms.items() if room < 0), default=0.0)
-        above = [m for m, room in rooms.items() if room >= USUAL_MARGIN and m > low]
-        high = min(above, default=max(found))
-        between = np.linspace(low, high, max(0, many - len(found)) + 2)[1:-1]
-        for margin in between.tolist() if high > low else ():
-            one = yield from self._fit(loosest - margin * step, start, 0 * step)
-            if one is not None:
-                found[margin] = start = one
-        return list(found.values())
 
 
 def stand_in(rates: FloatArray) -> FloatArray:

@@ -58,6 +58,18 @@ class Fitted:
     measured: Measured
     loss_bound: float | None
 
+    def known(self, seen: Sample | None, rows: Missing | None) -> Known:
+        """Return what is proved, so that it is not asked again."""
+        proved, before = self.measured.proofs, self.measured.before
+        free = np.array(before.model) if isinstance(before, Before) else before
+        return Known(seen, rows, proved.gap, proved.least, proved.excess, free)
+
+    def finished(self) -> Fitted | None:
+        """Return it; None if the run diverged. An interruption ends all."""
+        if self.run.stopped == "interrupted":
+            raise KeyboardInterrupt
+        return None if self.run.stopped is not None else self
+
 
 def fit(
     problem: Problem,
@@ -174,21 +186,9 @@ def at_selection_rate(
         high = min(within, default=high)
         low = max([cut for cut in cuts if cut < high], default=low)
     threshold = min(high, cuts[-1])
-    problem, proved = deciding(problem, threshold), found.measured.proofs
-    free = found.measured.before
-    measured = yield from measure(
-        problem,
-        point,
-        replace(wanted, loss_bound=found.loss_bound),
-        Known(
-            None,
-            None,
-            proved.gap,
-            proved.least,
-            proved.excess,
-            np.array(free.model) if isinstance(free, Before) else free,
-        ),
-    )
+    problem = deciding(problem, threshold)
+    bounded = replace(wanted, loss_bound=found.loss_bound)
+    measured = yield from measure(problem, point, bounded, found.known(None, None))
     return replace(found, problem=problem, measured=measured), threshold
 
 
