@@ -37,6 +37,8 @@ L2 = 1e-6
 GAP = 1e-6
 ROUNDS = 20
 LARGEST_LOSS = 8.0
+NAMED = "random_state" in inspect.signature(pffl.solve).parameters
+SEED: Any = {"random_state" if NAMED else "seed": 0}  # as in version 0.2
 HEAD = (
     "| work | who | CPU s | wall s | CPU, against pffl | |\n|---|---|---|---|---|---|"
 )
@@ -126,10 +128,8 @@ def model(l2: float = L2) -> pffl.LogisticRegression:
 
 def solved(data: pffl.Federation, bound: float, l2: float = L2) -> pffl.Solution:
     """Solve with all defaults: gap, certificate and the model without bounds."""
-    named = "random_state" in inspect.signature(pffl.solve).parameters
-    seed: Any = {"random_state" if named else "seed": 0}  # as in version 0.2
     constraint = pffl.BoundedGroupLoss(bound)
-    return pffl.solve(data, constraint, model=model(l2), **seed)
+    return pffl.solve(data, constraint, model=model(l2), **SEED)
 
 
 def ready(

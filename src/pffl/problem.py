@@ -51,6 +51,8 @@ class Expansion:
 
     def times(self, factor: float) -> Expansion:
         """Return the expansion with losses in another unit."""
+        if factor == 1:
+            return self
         names = [f.name for f in fields(self) if f.name != "w"]
         return Expansion(self.w, *(factor * getattr(self, name) for name in names))
 
@@ -297,16 +299,22 @@ class Problem:
 
         Nothing is known of linear models of one's own: they count as exact.
         """
-        model = self.task.model
-        known = loss_limits(model)
-        if known is None:
+        if self._sizes is None:
             return Errors(0.0, np.zeros(self.n_cells), np.zeros(1 + self.n_cells))
-        cells, columns = self.cells.bounds, self.column_sizes
+        bounds = self.cells.bounds
+        losses = np.append(at.risk - self.ridge(at.w), at.violation + bounds)
+        return self._sizes.errors(at.w, losses, bounds, mu=self.mu)
+
+    @cached_property
+    def _sizes(self) -> Sizes | None:
+        """How large the numbers are that losses are computed from, if that is known."""
+        if (known := loss_limits(self.task.model)) is None:
+            return None
         in_risk, pool = (self.task.shares / self.masses).max(), self.task.pool
         if pool is not None:  # which does not say what a silo's rows weigh
             in_risk *= pool.uneven("train")
-        sizes = Sizes(
-            columns,
+        return Sizes(
+            self.column_sizes,
             self.target_size,
             np.append(float(self.silo_counts.sum()), self.rows),
             np.append(in_risk, 1 / self.counts),
@@ -315,8 +323,6 @@ class Problem:
             self.weighted,
             self._sparse() if self.stored else None,
         )
-        losses = np.append(at.risk - self.ridge(at.w), at.violation + cells)
-        return sizes.errors(at.w, losses, cells, mu=self.mu)
 
     def _sparse(self) -> Sparse:
         """Return what rounding does otherwise to rows that store few inputs."""

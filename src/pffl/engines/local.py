@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -282,7 +282,9 @@ class Layout:
 
     def places_of(self, cells: Cells) -> Callable[[int], list[int]]:
         """Return what tells in which sums a unit's rows are: F is 0, cells follow."""
-        by_stratum = [(1 + np.flatnonzero(row)).tolist() for row in cells.membership.T]
+        by_stratum: list[list[int]] = [[] for _ in cells.membership.T]
+        for stratum, cell in np.argwhere(cells.membership.T).tolist():
+            by_stratum[stratum].append(1 + cell)
         if not self.apart or cells.everywhere.all():
             return lambda unit: by_stratum[unit % self.n_strata]
 
@@ -363,13 +365,21 @@ class Layout:
         if isinstance(self.X, ScaledRows):  # enough to pay for a gradient's length
             width = max(1, stored_width(self.X.rows))
             rows = max(SPARSE * piece_rows(width, columns), 4 * d // width)
-        return list(map(self.piece, in_pieces(len(self), max(least, rows))))
+        rows = max(least, rows)
+        if rows not in self._pieces:
+            self._pieces[rows] = list(map(self.piece, in_pieces(len(self), rows)))
+        return self._pieces[rows]
 
     def piece(self, rows: slice) -> Piece:
         """Find the runs in some consecutive rows."""
         first, last = np.searchsorted(self._changes, (rows.start + 1, rows.stop))
         starts = np.append(0, self._changes[first:last] - rows.start)
         return Piece(rows, self.units[rows.start + starts], starts)
+
+    @cached_property
+    def _pieces(self) -> dict[int, list[Piece]]:
+        """Pieces of so many rows."""
+        return {}
 
     @cached_property
     def _changes(self) -> IntArray:
@@ -1126,11 +1136,14 @@ def expand(
                 terms = Terms.of(query, model, X, y)
                 if per_row is not None:
                     least = int(strides[piece.units].min())
-                    vector, hessian = terms.sums(per_row, slice(None), least)
+                    vector, hessian = terms.times(per_row).sums(slice(None), least)
                     vectors[0] += vector
                     hessians[0] += hessian
-                for unit, run in piece.runs if runs else ():
-                    vector, hessian = terms.sums(weight, run, strides[unit])
+                if not runs:
+                    continue
+                terms = terms.times(weight)
+                for unit, run in piece.runs:
+                    vector, hessian = terms.sums(run, strides[unit])
                     for place in places(unit):
                         vectors[place] += vector
                         hessians[place] += hessian
@@ -1145,7 +1158,8 @@ def expand(
     totals = []
     for query, *each in zip(queries, *parts, strict=True):
         vectors, hessians = (sum(some[1:], some[0]) for some in zip(*each, strict=True))
-        d, s, g = (query.dims[axis] for axis in "dsg")
+        dims = query.dims
+        d, s, g = (dims[axis] for axis in "dsg")
         diagonals = vectors[:, vectors.shape[1] - g :]
         gradients = vectors[:, 1 + s : vectors.shape[1] - g]
         gradients = gradients.reshape(len(vectors), 1 + d + s, p)
@@ -1164,7 +1178,8 @@ def expand(
 
 def _zeros(query: Expand) -> tuple[FloatArray, FloatArray]:
     """Return room for the sums of F and of each cell: vectors, and Hessians."""
-    v, p, d, s, g, h = (query.dims[axis] for axis in "vpdsgh")
+    dims = query.dims
+    v, p, d, s, g, h = (dims[axis] for axis in "vpdsgh")
     return np.zeros((v, 1 + s + (1 + d + s) * p + g)), np.zeros((v, h, h))
 
 
@@ -1175,13 +1190,15 @@ class Terms:
     Attributes
     ----------
     values
-        Numbers of each row, shape (n, values).
+        Numbers of each row, shape (values, n).
     slopes
         What is pulled back to gradients, shape (n, gradients, outputs).
     curvatures
         Of Hessians, or of their diagonals; None where none is asked for.
     diagonal
         Whether diagonals are summed up, and not Hessians.
+    weight
+        What each row counts, if not 1; it is part of all that.
     """
 
     model: LinearModel
@@ -1190,6 +1207,7 @@ class Terms:
     slopes: FloatArray
     curvatures: FloatArray | None
     diagonal: bool
+    weight: FloatArray | None = None
 
     @classmethod
     def of(cls, query: Expand, model: LinearModel, X: Design, y: FloatArray) -> Terms:
@@ -1209,31 +1227,47 @@ class Terms:
         slopes = np.concatenate(pulled, axis=1)
         return cls(model, X, np.array(values), slopes, bent, query.diagonal)
 
-    def sums(
-        self, weight: FloatArray | None, rows: slice, stride: int = 1
-    ) -> tuple[Any, Any]:
+    def times(self, weight: FloatArray | None) -> Terms:
+        """Return the terms with a weight for each row."""
+        if weight is None:
+            return self
+        bent = self.curvatures
+        return replace(
+            self,
+            values=self.values * weight,
+            slopes=weighed(self.slopes, weight),
+            curvatures=None if bent is None else weighed(bent, weight),
+            weight=weight,
+        )
+
+    @cached_property
+    def _rooted(self) -> FloatArray | None:
+        """All rows times the roots of their curvatures, where they have one root."""
+        X, bent = self.X, self.curvatures
+        if bent is None or bent.ndim > 1 or isinstance(X, ScaledRows):
+            return None
+        return self.model.rooted(X, bent) if bent.min(initial=0.0) >= 0 else None
+
+    def sums(self, rows: slice, stride: int = 1) -> tuple[Any, Any]:
         """Return values and gradients in one vector, and the Hessian, of some rows.
 
         With a stride, the Hessian is that of every n-th row, weighed up.
         """
-        X, own = self.X[rows], None if weight is None else weight[rows]
-        values = self.values[:, rows]
-        if own is not None:
-            values = values * own
-        slopes = weighed(self.slopes[rows], own)
-        vector = np.append(values.sum(axis=1), self.model.pull_back(X, slopes))
-        if self.curvatures is None:
+        X, bent = self.X[rows], self.curvatures
+        pulled = self.model.pull_back(X, self.slopes[rows])
+        vector = np.concatenate([self.values[:, rows].sum(axis=1), pulled])
+        if bent is None:
             return vector, 0.0
-        bent = weighed(self.curvatures[rows], own)
+        bent = bent[rows]
         if self.diagonal:
             return np.append(vector, self.model.diagonal(X, bent)), 0.0
         if stride > 1:
-            X, bent, all_of_them = X[::stride], bent[::stride], float(len(bent))
-            some = float(len(bent))
-            if own is not None:
-                all_of_them, some = float(own.sum()), float(own[::stride].sum())
-            bent = bent * (all_of_them / some)
-        return vector, self.model.gram(X, bent)
+            own = np.ones(len(bent)) if self.weight is None else self.weight[rows]
+            up = own.sum() / own[::stride].sum()
+            return vector, self.model.gram(X[::stride], bent[::stride] * up)
+        if self._rooted is None:
+            return vector, self.model.gram(X, bent)
+        return vector, self._rooted[rows].T @ self._rooted[rows]
 
 
 def witness(

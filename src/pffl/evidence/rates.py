@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from pffl.bounds.rates import clopper_pearson_lower, clopper_pearson_upper
-from pffl.data.rows import Matrix, stored_width
+from pffl.data.rows import Matrix, stacked, stored_width
 from pffl.evidence.record import Evidence, Sample, Scores, known
 from pffl.numerics import bounded_probabilities
 from pffl.records import Record
@@ -304,6 +304,8 @@ def _probabilities(
 ) -> list[FloatArray]:
     """Return class probabilities of all rows under each w; each row is read once."""
     found: list[list[FloatArray]] = [[] for _ in models]
+    if sum(X.shape[0] * stored_width(X) for X in parts) <= PIECE:
+        parts = [stacked(parts)]
     for X in parts:
         n, width = X.shape[0], max(1, stored_width(X))
         step = n if model.inputs.deferred else max(64, PIECE // width)

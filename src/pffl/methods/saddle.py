@@ -145,8 +145,8 @@ class SecondOrderModel:
 
     def curvature(self, lam: FloatArray) -> FloatArray:
         """Return H(λ)."""
-        z = self.n_cells
-        total = self.hessian + np.tensordot(lam[:z], self.hessians, axes=1)
+        z, p = self.n_cells, len(self.gradient)
+        total = self.hessian + (lam[:z] @ self.hessians.reshape(z, p * p)).reshape(p, p)
         return total if self.ball is None else total + lam[z] * self.ball
 
     def bent(self, e: FloatArray) -> FloatArray:
@@ -163,7 +163,14 @@ class Response:
     e: FloatArray
     dual: float  # φ(λ), without the constant βF(w)
     values: FloatArray  # q(d) = ∇φ
-    sensitivity: FloatArray  # A H(λ)⁻¹ Aᵀ = −∇²φ
+    slopes: FloatArray  # A
+    factor: FloatArray  # Cholesky's, of H(λ)
+
+    @property
+    def sensitivity(self) -> FloatArray:
+        """A H(λ)⁻¹ Aᵀ = −∇²φ."""
+        found = self.slopes @ _divide(self.factor, self.slopes.T)
+        return np.asarray(0.5 * (found + found.T))
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,21 +218,18 @@ def solve(
 
 
 def respond(model: SecondOrderModel, lam: FloatArray) -> Response:
-    """Minimise q₀ + λᵀq, and differentiate the minimum in λ."""
-    from scipy.linalg import cho_solve
-
+    """Minimise q₀ + λᵀq."""
     gradient = model.gradient + lam @ model.jacobian
     factor = _factorise(model.curvature(lam))
-    e = -cho_solve(factor, gradient, check_finite=False)
+    e = -_divide(factor, gradient)
     bent = model.bent(e)
-    slopes = model.jacobian + bent  # A
-    sensitivity = slopes @ cho_solve(factor, slopes.T, check_finite=False)
     return Response(
         lam,
         e,
         float(lam @ model.values + 0.5 * (gradient @ e)),
         model.values + model.jacobian @ e + 0.5 * (bent @ e),
-        0.5 * (sensitivity + sensitivity.T),
+        model.jacobian + bent,
+        factor,
     )
 
 
@@ -247,10 +251,11 @@ def ascend(model: SecondOrderModel, at: Response) -> FloatArray:
     Should the QP fail, one projected gradient step.
     """
     z, bound = model.n_cells, model.bound
-    found = maximise_capped(at.sensitivity, at.values, at.lam, bound, z)
+    sensitivity = at.sensitivity
+    found = maximise_capped(sensitivity, at.values, at.lam, bound, z)
     if found is not None:
         return found
-    length = max(float(np.abs(at.sensitivity).sum(axis=1).max(initial=0.0)), 1e-300)
+    length = max(float(np.abs(sensitivity).sum(axis=1).max(initial=0.0)), 1e-300)
     moved = at.lam + at.values / length
     cells = project_capped_simplex(moved[:z], bound)
     return np.append(cells, np.maximum(moved[z:], 0.0))
@@ -283,20 +288,28 @@ def _sizes(here: Expansion, problem: SaddleTerms) -> FloatArray:
     return np.asarray(typical + 1e-3 * typical.mean())
 
 
-def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:
+def _factorise(hessian: FloatArray) -> FloatArray:
     """Cholesky factor of H, with the smallest ridge that lets it exist."""
-    from scipy.linalg import cho_factor
+    from scipy.linalg.lapack import dpotrf
 
     diagonal = np.diag(hessian)
     floor = max(float(diagonal.mean()), 1e-300)
     for ridge in RIDGES:
         lifted = hessian.copy()
         np.fill_diagonal(lifted, diagonal + ridge * (diagonal + 0.1 * floor))
-        try:
-            return cho_factor(lifted, lower=True, check_finite=False)
-        except LinAlgError:
-            continue
+        factor, failed = dpotrf(lifted.T, lower=1, clean=0, overwrite_a=1)
+        if not failed:
+            return np.asarray(factor)
     raise LinAlgError("no ridge makes H(λ) positive definite")
+
+
+def _divide(factor: FloatArray, right: FloatArray) -> FloatArray:
+    """Return H⁻¹ times a vector, or the columns of a matrix."""
+    from scipy.linalg.lapack import dpotrs
+
+    if not right.size:
+        return right
+    return np.asarray(dpotrs(factor, right, lower=1)[0])
 
 
 def maximise_capped(

@@ -326,7 +326,6 @@ class GapMethod(Method):
         per = 1.0 / state.unit
         at, errors = raw.times(per), problem.errors(raw).times(per)
         state = self._closed(problem, self._bounded(problem, state, at, errors))
-        state = replace(state, stalled=state.idle >= self.patience)
         if state.closed and state.ending is state and _near(problem, state):
             return self._grown(problem, state, at, errors)
         return state
@@ -338,8 +337,8 @@ class GapMethod(Method):
         terms = ScaledTerms.of(problem, state.radius)
         upper = upper_value(at.risk, at.violation, terms)
         candidates = candidate_multipliers(terms, at, state.multipliers)
-        bounds = [lower_value(at, lam, terms) for lam in candidates]
-        lower = max(bounds)
+        bounds = lower_values(at, candidates, terms)
+        lower = float(bounds.max())
         noise = ROUNDING * (abs(upper) + abs(lower))
         moved = upper < state.upper - noise or lower > state.lower + noise
         idle = 0 if moved else state.idle + 1
@@ -378,7 +377,10 @@ class GapMethod(Method):
         return 0 < before < np.inf and expected <= enough
 
     def _closed(self, problem: Problem, state: SaddleState) -> SaddleState:
-        """Say whether the gap is as small as it was to be, and in floating point."""
+        """Say whether the gap is as small as it was to be, and in floating point.
+
+        Or whether no bound has moved for too long.
+        """
         target = self.target(problem, state)
         # What rounding hides is no reason to go on, once the target is reached.
         hidden = max(
@@ -386,7 +388,8 @@ class GapMethod(Method):
         )
         closed = state.gap <= max(self.closer(problem, state) * target, hidden)
         sure = state.gap + state.above + state.below <= 0.5 * target
-        return replace(state, closed=bool(closed), sure=bool(sure))
+        stalled = state.idle >= self.patience
+        return replace(state, closed=bool(closed), sure=bool(sure), stalled=stalled)
 
     def _grown(
         self, problem: Problem, state: SaddleState, at: Expansion, errors: Errors
@@ -398,7 +401,6 @@ class GapMethod(Method):
             lower=-np.inf,
             proved=None,
             idle=-1,
-            stalled=False,
         )
         far = self._closed(problem, self._bounded(problem, far, at, errors))
         return far if far.closed else replace(far, settled=replace(state, settled=None))
@@ -480,9 +482,21 @@ def step_to_saddle(
     )
 
 
+def lower_values(
+    at: Expansion, candidates: FloatArray, terms: SaddleTerms
+) -> FloatArray:
+    """Return `lower_value` for each row of multipliers."""
+    values = terms.risk_weight * at.risk + candidates @ at.violation
+    gradients = terms.risk_weight * at.risk_gradient + candidates @ at.jacobian
+    squares = np.square(gradients).sum(axis=1)
+    if terms.modulus > 0:
+        return np.asarray(values - squares / (2.0 * terms.modulus))
+    return np.asarray(values - gradients @ at.w - terms.radius * np.sqrt(squares))
+
+
 def candidate_multipliers(
     problem: ScaledTerms, at: Expansion, guess: FloatArray
-) -> list[FloatArray]:
+) -> FloatArray:
     """Candidates for the λ with the largest `lower_value` at one w: guess, 0, and more.
 
     With βμ > 0 that λ solves a QP. Over the ball the norm ‖g‖ is not squared; it is
@@ -510,7 +524,7 @@ def candidate_multipliers(
         found.append(better)
     whole = np.zeros((len(found), len(guess)))
     whole[:, cells] = found
-    return list(whole)
+    return whole
 
 
 def accepted(

@@ -231,13 +231,17 @@ class LinearModel(Model):
     def _gram(self, X: Design, curvatures: FloatArray) -> FloatArray:
         if isinstance(X, ScaledRows) or curvatures.min(initial=0.0) < 0:
             return self._mixed_gram(X, curvatures)
-        root = np.sqrt(curvatures)
-        rows = np.empty((len(X), self.n_columns))
+        rows = self.rooted(X, curvatures)
+        # The product of one matrix with itself takes BLAS half the work (syrk).
+        return rows.T @ rows
+
+    def rooted(self, X: FloatArray, curvatures: FloatArray) -> FloatArray:
+        """Return the rows √curvature_i·(x_i, 1): their products make up `gram`."""
+        root, rows = np.sqrt(curvatures), np.empty((len(X), self.n_columns))
         np.multiply(X, root[:, None], out=rows[:, : X.shape[1]])
         if self.intercept:
             rows[:, -1] = root
-        # The product of one matrix with itself takes BLAS half the work (syrk).
-        return rows.T @ rows
+        return rows
 
     def _mixed_gram(self, X: Design, curvatures: FloatArray) -> FloatArray:
         d = X.shape[1]

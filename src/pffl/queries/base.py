@@ -616,8 +616,11 @@ class Query(Generic[T_co]):
     @cached_property
     def digest(self) -> bytes:
         """Hash of all that the answer depends on."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        known = {n: v.digest if isinstance(v, Task) else v for n, v in values.items()}
+        known = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value.size if isinstance(value, np.ndarray) else value != f.default:
+                known[f.name] = value.digest if isinstance(value, Task) else value
         return _hash(self.kind, *known, *known.values()).digest()[:8]
 
     def __init_subclass__(cls) -> None:
@@ -767,11 +770,10 @@ def _travelling(cls: type[Query[Any]]) -> list[Field[Any]]:
 
 
 def _hash(*values: object) -> Any:
-    digest = hashlib.blake2b()
+    parts = []
     for value in values:
         if isinstance(value, np.ndarray):
-            digest.update(repr(value.shape).encode())
-            digest.update(value.tobytes())
+            parts += [repr(value.shape).encode(), value.tobytes()]
         else:
-            digest.update(repr(value).encode() + b"\0")
-    return digest
+            parts.append(repr(value).encode() + b"\0")
+    return hashlib.blake2b(b"".join(parts))
