@@ -20,15 +20,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from itertools import chain, islice, pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
-import numpy as np
-
 from pffl.data.checks import listing
 from pffl.errors import DataError, MissingExtraError, Problems
-from pffl.typing import IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +64,6 @@ CHUNK_ROWS = 50_000
 MOST_SHOWN = 5  # bad records
 LINE = "line of the file"  # the name of an index
 LATIN = "read as Latin-1 (Windows-1252)"
-ENCODINGS = {"utf-16": ["read as UTF-16"], "cp1252": [LATIN]}  # notes
 TOTALS = frozenset({"total", "totals", "grand total", "sum", "summe"})
 
 
@@ -224,7 +220,7 @@ class TextFile:
     decimal: str
     header: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    lines: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    lines: list[int] = field(default_factory=list)
 
     @classmethod
     def scan(cls, path: Path) -> TextFile:
@@ -233,17 +229,16 @@ class TextFile:
             start = data.read(HEAD_BYTES)
         kind = next((k for first, k in NOT_TEXT.items() if start.startswith(first)), "")
         utf_16 = start[:2] in (b"\xff\xfe", b"\xfe\xff")
-        with Problems(f"'{path.name}'", DataError) as problems:
-            if not start.strip():
-                problems.add("[empty-file] the file is empty")
-            if kind:
-                problems.add(
-                    f"[not-a-table] {kind}, not a text table: save it as CSV or "
-                    "Parquet (of a model, `pffl audit` takes predictions)"
-                )
-            elif b"\0" in start and not utf_16:
-                told = "(a packed one ends with .gz, .bz2, .xz or .zip)"
-                problems.add(f"[not-text] a zero byte: not a text table {told}")
+        if not start.strip():
+            raise DataError(f"[empty-file] '{path.name}': the file is empty")
+        if kind:
+            raise DataError(
+                f"[not-a-table] '{path.name}': {kind}, not a text table: save it as "
+                "CSV or Parquet (of a model, `pffl audit` takes predictions)"
+            )
+        if b"\0" in start and not utf_16:
+            told = "a zero byte: not a text table (a packed one ends with .gz or .zip)"
+            raise DataError(f"[not-text] '{path.name}': {told}")
         known = ["utf-16"] if utf_16 else ["utf-8-sig", "cp1252"]
         for encoding in known:
             head = start.decode(encoding, "replace")
@@ -252,11 +247,13 @@ class TextFile:
             commas = [f.replace(",", ".", 1) for f in fields if "," in f]
             decimal = "," if delimiter == ";" and any(map(is_number, commas)) else "."
             text = cls(path, delimiter, encoding, decimal)
-            text.notes += ENCODINGS.get(encoding, [])
-            text.notes += [f"fields are separated by {delimiter!r}"] * (
-                delimiter != ","
-            )
-            text.notes += ["numbers have decimal commas"] * (decimal == ",")
+            notes = {
+                f"read as {encoding.upper()}": encoding == "utf-16",
+                LATIN: encoding == "cp1252",
+                f"fields are separated by {delimiter!r}": delimiter != ",",
+                "numbers have decimal commas": decimal == ",",
+            }
+            text.notes += [note for note, holds in notes.items() if holds]
             with suppress(UnicodeDecodeError):
                 text._check_records(head)
                 return text
@@ -276,38 +273,29 @@ class TextFile:
 
     def _check_records(self, head: str) -> None:
         """Find header and lines; raise all records of a wrong length, with lines."""
-        subject = f"'{self.path.name}'"
-        try:
-            with self.records() as records:
-                lengths = np.fromiter(map(len, records), np.int64)
-                plain = records.line_num == len(lengths)
-        except csv.Error as error:
-            told = f"line {self._begins()[-1]:,}: {error} (a quote that is not closed?)"
-            raise DataError(f"[bad-record] {subject}: {told}") from error
-        lines = np.arange(1, 1 + len(lengths)) if plain else np.array(self._begins())
-        places = np.flatnonzero(lengths)
-        width, self.lines = lengths[places[0]], lines[places[1:]]
-        bad = places[lengths[places] != width].tolist()
-        with Problems(subject, DataError) as problems:
-            for k in bad[:MOST_SHOWN]:
-                told = f"{lengths[k]} fields, expected {width}"
-                problems.add(f"[bad-record] line {lines[k]:,}: {told}")
-            if (more := len(bad) - MOST_SHOWN) > 0:
-                problems.add(f"[bad-record] and {more:,} more such lines")
-        with self.records() as records, Problems(subject, DataError) as problems:
-            header, first = islice(chain(filter(None, records), [[]]), 2)
-            _check_header(header, first, head, problems)
-            if not first and not problems.found:
-                problems.add("[no-rows] no rows after the header")
-        self.header += [field.strip() for field in header]
-
-    def _begins(self) -> list[int]:
-        """Return the line on which each record begins; last, where one would."""
-        found = [1]
-        with self.records() as records, suppress(csv.Error):
-            for _ in records:
-                found.append(records.line_num + 1)  # noqa: PERF401
-        return found
+        begin, bad, first = 1, list[str](), list[list[str]]()
+        with self.records() as records, Problems(f"'{self.path.name}'", DataError) as p:
+            try:
+                for record in records:
+                    if record:
+                        if len(first) < 2:
+                            first.append(record)
+                        if len(record) != len(first[0]):
+                            told = f"{len(record)} fields, expected {len(first[0])}"
+                            bad.append(f"line {begin:,}: {told}")
+                        self.lines.append(begin)
+                    begin = records.line_num + 1
+            except csv.Error as error:
+                bad.append(f"line {begin:,}: {error} (a quote that is not closed?)")
+            if len(bad) > MOST_SHOWN:
+                bad[MOST_SHOWN:] = [f"and {len(bad) - MOST_SHOWN:,} more such lines"]
+            for told in bad:
+                p.add(f"[bad-record] {told}")
+            header, values = [*first, [], []][:2]
+            _check_header(header, values, head, p)
+            if not values and not p.found:
+                p.add("[no-rows] no rows after the header")
+        self.header, self.lines = [name.strip() for name in header], self.lines[1:]
 
     def frames(self, rows: int | None = None, **options: Any) -> Iterator[pd.DataFrame]:
         """Yield the table by pandas, some rows at a time (None: all at once).
