@@ -12,7 +12,6 @@ from sklearn.base import clone
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
-    RandomForestClassifier,
 )
 from sklearn.inspection import permutation_importance
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -90,16 +89,11 @@ def test_the_verdict_is_of_rows_that_a_model_was_not_fitted_on():
         clone(clf).set_params(infeasible="raise").fit(X, y, sensitive_features=group)
 
 
-def test_a_mean_of_probabilities_loses_at_most_the_mean_of_their_losses(bounded):
-    X, y, _ = people(500, seed=2)
-    members = [one.predict_proba(X)[np.arange(500), y] for one in bounded.estimators_]
-    of_mean = -np.log(np.mean(members, axis=0))
-    assert (of_mean <= -np.log(members).mean(axis=0) + 1e-12).all()
-    shipped = bounded.predict_proba(X)[np.arange(500), y]
-    least = np.exp(-bounded.loss_bound_)
-    np.testing.assert_allclose(
-        shipped, np.clip(np.mean(members, axis=0), least, 1 - least), rtol=1e-12
-    )
+def test_the_mean_of_probabilities_is_shipped_within_its_limits(bounded):
+    X, least = people(500, seed=2)[0], np.exp(-bounded.loss_bound_)
+    mean = np.mean([one.predict_proba(X) for one in bounded.estimators_], axis=0)
+    shipped = bounded.predict_proba(X)
+    np.testing.assert_allclose(shipped, mean.clip(least, 1 - least), rtol=1e-12)
 
 
 def test_what_is_certified_holds_for_new_people():
@@ -181,17 +175,6 @@ def test_it_is_saved_and_explained_as_any_estimator(bounded):
     np.testing.assert_array_equal(again.predict_proba(X), bounded.predict_proba(X))
     found = permutation_importance(bounded, X, y, n_repeats=3, random_state=0)
     assert found.importances_mean[:2].min() > found.importances_mean[2]
-
-
-def test_the_same_random_state_gives_the_same_model():
-    X, y, group = people(500)
-    forest = RandomForestClassifier(10, max_depth=4, random_state=0)
-    clf = pffl.FairClassifier(0.64, estimator=forest, dual_rounds=3, random_state=1)
-    clf.set_params(infeasible="nearest")
-    first, second = (
-        clone(clf).fit(X, y, sensitive_features=group).predict_proba(X) for _ in "ab"
-    )
-    np.testing.assert_array_equal(first, second)
 
 
 @pytest.mark.parametrize(

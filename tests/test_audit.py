@@ -11,8 +11,6 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import log_loss, mean_squared_error
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
@@ -291,20 +289,14 @@ def rows(classes=2):
     return {"X": frame[X], "y": frame.y, "sensitive_features": frame.sex}
 
 
-class Backwards(DecisionTreeClassifier):
+class Backwards:
     """Has its classes in another order."""
 
-    def fit(self, X, y):
-        super().fit(X, y)
-        self.order = np.argsort(self.classes_)[::-1]
-        self.sorted, self.classes_ = self.classes_, self.classes_[self.order]
-        return self
+    def __init__(self, model):
+        self.model, self.classes_ = model, model.classes_[::-1]
 
     def predict_proba(self, X):
-        self.classes_, mine = self.sorted, self.classes_
-        found = super().predict_proba(X)[:, self.order]
-        self.classes_ = mine
-        return found
+        return self.model.predict_proba(X)[:, ::-1]
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -315,8 +307,7 @@ def test_any_estimator_has_scikit_learns_losses(classes, tmp_path):
     found = pffl.audit(model, None, pffl.BoundedGroupLoss(1.5), **given, name="trees")
     assert group_losses(found.certificate) == pytest.approx(expected(model, classes))
     assert found.evidence.data.name == "trees"
-    back = Backwards(min_samples_leaf=40, random_state=0).fit(given["X"], given["y"])
-    again = pffl.audit(back, **given)
+    again = pffl.audit(Backwards(model), **given)
     assert group_losses(again.certificate) == pytest.approx(expected(model, classes))
     without, p = (
         {key: given[key] for key in ("y", "sensitive_features")},
@@ -327,22 +318,15 @@ def test_any_estimator_has_scikit_learns_losses(classes, tmp_path):
     plain = pffl.audit(p, **without)
     assert group_losses(plain.certificate) == group_losses(found.certificate)
     assert any("in the order" in note for note in plain.evidence.notes)
+    if classes == 2:
+        score = pffl.audit(p[:, 1].tolist(), **without)
+        assert group_losses(score.certificate) == group_losses(found.certificate)
+        assert any("'yes'" in note for note in score.evidence.notes)
     found.save(tmp_path / "a")
     checks = pffl.verify(tmp_path / "a")
     assert [str(check) for check in checks if not check.agrees] == []
     assert "trees" in pffl.report(found)
     assert "trees" in found.card()
-
-
-def test_probabilities_of_one_class_and_a_pipeline_of_text():
-    given = rows()
-    words = given["X"].round(-1).astype(str)
-    model = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(words, given["y"])
-    by_model = pffl.audit(model, **{**given, "X": words})
-    score, _ = model.predict_proba(words)[:, 1].tolist(), given.pop("X")
-    by_score = pffl.audit(score, **given)
-    assert group_losses(by_score.certificate) == group_losses(by_model.certificate)
-    assert any("'yes'" in note for note in by_score.evidence.notes)
 
 
 def test_integer_labels_and_weights():
@@ -366,22 +350,6 @@ def test_numbers_by_a_regressor():
         for sex, part in frame.groupby("sex")
     }
     assert group_losses(found.certificate) == pytest.approx(errors)
-
-
-def test_our_own_models_on_a_federation():
-    frame = people()
-    table = pffl.Federation.from_table(
-        frame, label="y", group="sex", drop=("pid", "amount", "site")
-    )
-    solution = pffl.solve(table, pffl.BoundedGroupLoss(0.6), random_state=0)
-    by_solution = pffl.audit(solution, table)
-    by_predictor = pffl.audit(solution.predictor, table)
-    assert group_losses(by_solution.certificate) == pytest.approx(
-        {cell.cell: cell.test_loss for cell in solution.cell_results}, abs=1e-3
-    )
-    assert group_losses(by_predictor.certificate) == group_losses(
-        by_solution.certificate
-    )
 
 
 def test_what_does_not_go_is_said():

@@ -290,14 +290,6 @@ def test_tables_that_cannot_be_read_are_refused(change, asked, code):
         pffl.monitor(of_people(), change(people(60, 3)), **asked)
 
 
-def test_a_file_of_rows_is_named_by_itself(tmp_path):
-    table, path = people(60, 3), tmp_path / "week.csv"
-    table.to_csv(path, index=False)
-    read = pffl.monitor(of_people(), path, id="who")
-    assert read.batches[0].name == "week.csv"
-    assert counts(read) == counts(pffl.monitor(of_people(), table, id="who"))
-
-
 def test_an_audit_is_monitored_too():
     table = people(300, 1)
     p = 1 / (1 + np.exp(-(table.age - 40) / 4))

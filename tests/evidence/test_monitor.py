@@ -8,10 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from pffl.errors import ArtefactError
-from tests.bounds.test_alarm import plain_values
 from tests.inside import Batch, Monitor, Settings, alarm, held
 from tests.inside import read_monitor as read
 from tests.inside import write_monitor as write
@@ -66,27 +64,6 @@ def filled(path: Path, batches: int = 4, means: tuple[float, ...] = (0.5, 0.9)) 
 
 def after(monitor: Monitor, one: Batch) -> Monitor:
     return replace(monitor, batches=(*monitor.batches, one))
-
-
-def test_each_batch_comes_to_what_the_formula_says():
-    own = settings()
-    losses = [drawn(k, [0.5, 0.9], 4) for k in range(5)]
-    losses[1][0] = []  # a cell without rows in a batch
-    monitor = Monitor(own)
-    for k, one in enumerate(losses):
-        monitor = after(monitor, batch(one, str(k), own))
-    for z in range(2):
-        x = [[loss / M for loss in one[z]] for one in losses]
-        plain = plain_values(x, BOUND / M, own.bets[z], own.bet_weights[z])
-        found = [
-            row["e_value"] for row in monitor.history if row["cell"] == f"cell {z}"
-        ]
-        np.testing.assert_allclose(found, plain, rtol=1e-9)
-        flat = [loss for one in losses for loss in one[z]]
-        row = monitor.table[z]
-        assert row["rows"] == len(flat)
-        assert row["mean_loss"] == pytest.approx(np.mean(flat))
-    assert monitor.rows == sum(len(cell) for one in losses for cell in one)
 
 
 def test_an_alarm_says_where_it_was_crossed_and_stays():

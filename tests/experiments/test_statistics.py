@@ -10,7 +10,6 @@ from scipy import stats
 
 from pffl import datasets
 from pffl.experiments import (
-    choose,
     holm,
     judge,
     overlap,
@@ -168,14 +167,6 @@ def test_no_word_for_few_seeds_missing_pairs_and_a_number_drawn_once():
     assert judge({"equal": [0.0] * 29}, margin=0.1)["equal"].conditional.word == "same"
 
 
-def test_better_is_what_was_said_to_be_better():
-    d = np.random.default_rng(0).normal(1.0, 0.1, 30)
-    words = [
-        judge({"a": d}, better=b)["a"].conditional.word for b in ("lower", "higher")
-    ]
-    assert words == ["worse", "better"]
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm_is_the_step_down_test(values):
     """Refused at α by Holm's steps ⇔ corrected p ≤ α."""
@@ -187,12 +178,6 @@ def test_holm_is_the_step_down_test(values):
                 break
             refused.add(int(index))
         assert refused == {i for i, p in enumerate(corrected) if p <= alpha}
-
-
-def test_a_trial_is_chosen_within_a_limit_of_error():
-    assert choose([0.1, 0.2, 0.2], [0.9, 0.5, np.nan], limit=0.2) == 1
-    assert choose([0.2, 0.1], [0.5, 0.5], limit=0.2) == 1  # equal values: less error
-    assert choose([0.3], [0.5], limit=0.2) is None
 
 
 def test_the_overlap_of_seeds_is_measured():
