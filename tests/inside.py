@@ -117,8 +117,8 @@ HOMES = {
     "privacy.discrete": (
         ":discrete Source discrete_gaussian keyed_source secret_source seeded_source"
     ),
-    "queries.base": "RowRange array empty unfolded vector",
-    "queries.expand": "POWER_STEPS:STEPS curvature",
+    "queries.base": "RowRange array empty vector",
+    "queries.expand": "POWER_STEPS:STEPS curvature unfolded",
     "queries.evaluate": "COLUMNS:queries_evaluate_COLUMNS STAKES",
     "queries.release": "Adding ScoredRows blocks_of",
     "queries.train": "TINY",

@@ -283,15 +283,15 @@ class Problem:
         if isinstance(total, Expansion):
             return total
         trained = np.arange(len(w)) < self.task.model.n_trained
-        risk, hessian = float(total.losses[0]), total.hessians[0]
+        risk, hessians = float(total.losses[0]), total.hessians
         return Expansion(
             w,
             risk + self.ridge(w),
             total.gradients[0] + self.mu * np.where(trained, w, 0.0),
-            hessian + self.mu * np.eye(len(hessian)),
+            hessians[0] + self.mu * np.eye(hessians.shape[1]),
             self.violation(total.losses[1:]),
             total.gradients[1:] / self.counts[:, None],
-            total.hessians[1:] / self.counts[:, None, None],
+            hessians[1:] / self.counts[:, None, None],
         )
 
     def errors(self, at: Expansion) -> Errors:
@@ -312,7 +312,7 @@ class Problem:
             return None
         in_risk, pool = (self.task.shares / self.masses).max(), self.task.pool
         if pool is not None:  # which does not say what a silo's rows weigh
-            in_risk *= pool.uneven("train")
+            in_risk *= pool.uneven
         return Sizes(
             self.column_sizes,
             self.target_size,

@@ -89,7 +89,7 @@ def test_every_double_of_the_grid_comes_back_as_it_was():
     sizes = 2.0 ** rng.uniform(-20, 60, one.losses.shape)
     signs = rng.choice([-1.0, 1.0], one.losses.shape)
     drawn = replace(one, losses=signs * np.round(sizes, 3), gradients=0 * one.gradients)
-    none = replace(drawn, losses=0 * drawn.losses, hessians=0 * one.hessians)
+    none = replace(drawn, losses=0 * drawn.losses, triangles=0 * one.triangles)
     flats = [secure_sum.encode(query, each, 3) for each in (drawn, none, none)]
     total = secure_sum.decode(query, secure_sum.add(flats), 3)
     np.testing.assert_allclose(total.losses, drawn.losses, rtol=2**-52, atol=2**-64)

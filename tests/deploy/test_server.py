@@ -244,7 +244,7 @@ def overheard(site, told):
 
     def noting(*asked):
         totals = inner(*asked)
-        told.extend(np.ravel(a) for total in totals for a in total.sent().values())
+        told.extend(np.ravel(a) for total in totals for a in total.arrays().values())
         return totals
 
     site._totals = noting

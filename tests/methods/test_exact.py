@@ -118,7 +118,7 @@ def test_hessians_of_no_convex_function_are_survived():
     _, engine, problem, _, _, _ = setting(seed=15)
 
     def spoilt(total):
-        return replace(total, hessians=-total.hessians)
+        return replace(total, triangles=-total.triangles)
 
     found = states(Spoiling(engine, spoilt), problem, pffl.Exact(max_rounds=6))
     assert np.isfinite(found[-1].gap)

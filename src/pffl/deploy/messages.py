@@ -126,7 +126,7 @@ def query_body(query: Query[Any], index: int) -> Parcel:
 
 def total_body(query: Query[T], total: T, withheld: int = 0) -> Parcel:
     """Write one silo's answer, which leaves out n (group, label)s."""
-    return Parcel({"total": query.kind, "withheld": withheld}, total.sent())
+    return Parcel({"total": query.kind, "withheld": withheld}, total.arrays())
 
 
 def read_total(body: Parcel, query: Query[T]) -> tuple[T, int]:

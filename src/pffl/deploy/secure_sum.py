@@ -40,12 +40,12 @@ T = TypeVar("T", bound=Total)
 def size(query: Query[Any]) -> int:
     """Return how many words an answer takes."""
     declared = query.answer_type.declared.values()
-    return 2 * (1 + sum(math.prod(of.sent_shape(query.dims)) for of in declared))
+    return 2 * (1 + sum(math.prod(of.shape(query.dims)) for of in declared))
 
 
 def encode(query: Query[T], total: T, sites: int) -> Words:
     """Write one site's answer; refuse a number that is too large, by its field."""
-    arrays = total.sent()
+    arrays = total.arrays()
     declared = query.answer_type.declared
     parts = [_written(query, n, declared[n], a, sites) for n, a in arrays.items()]
     flat = np.concatenate([*parts, np.array([1, 0], np.uint64)])
@@ -64,7 +64,7 @@ def decode(query: Query[T], flat: Words, sites: int) -> T:
     arrays: dict[str, NDArray[Any]] = {}
     start = 0
     for name, of in query.answer_type.declared.items():
-        shape = of.sent_shape(query.dims)
+        shape = of.shape(query.dims)
         end = start + 2 * int(np.prod(shape))
         low, high = flat[start:end:2], flat[start + 1 : end : 2]
         arrays[name] = _numbers(low, high, of, query).reshape(shape)
@@ -191,7 +191,7 @@ def _numbers(
     negative = high >> np.uint64(63) == 1
     flat = _negated(np.stack([low, high], axis=1).ravel(), negative)
     sizes = np.ldexp(flat[1::2].astype(np.float64), 64) + flat[::2].astype(np.float64)
-    sizes = np.ldexp(sizes, -_exponents(query, of, of.sent_shape(query.dims)))
+    sizes = np.ldexp(sizes, -_exponents(query, of, of.shape(query.dims)))
     return np.where(negative, -sizes, sizes).astype(of.dtype)
 
 

@@ -72,8 +72,8 @@ from pffl.queries import (
     Train,
     TrainTotal,
 )
-from pffl.queries.base import unfolded
 from pffl.queries.evaluate import COLUMNS
+from pffl.queries.expand import unfolded
 from pffl.queries.release import Releasable, blocks_of, refuse
 from pffl.queries.validation import MIN_SITES
 from pffl.solution import Solution

@@ -16,12 +16,31 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar, dataclass_transform
+from dataclasses import (
+    MISSING,
+    Field,
+    asdict,
+    dataclass,
+    field,
+    fields,
+    make_dataclass,
+    replace,
+)
+from functools import cache, cached_property
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Self,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+)
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field as Bounds
 
 from pffl.constraints import EVERY_SILO, Cells
 from pffl.data.rows import Matrix, Silo
@@ -30,6 +49,7 @@ from pffl.errors import Malformed, PFFLError, Refused
 from pffl.models import Inputs, Model, Target, rebuild
 from pffl.models.base import UNSCALED
 from pffl.models.scaled import Design, ScaledRows
+from pffl.records import Record, read
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-9  # relative, of sums that are computed in another order
@@ -94,8 +114,6 @@ class AnswerField:
         What one row adds: equal for all numbers, or one for each of the last axis.
     per_silo
         Whether silos stand side by side, along the first axis, or add.
-    symmetric
-        Whether the last two axes are a symmetric matrix: it travels as a triangle.
     most
         Of a request: how long an axis of any length is at most.
     optional
@@ -105,7 +123,6 @@ class AnswerField:
     axes: tuple[str | int, ...] = ()
     rows: tuple[RowRange, ...] = (ANYTHING,)
     per_silo: bool = False
-    symmetric: bool = False
     most: float = math.inf
     optional: bool = False
 
@@ -118,13 +135,6 @@ class AnswerField:
         """Return its shape for one silo, or a sum of them."""
         lengths = {"K": 1, **dims}
         return tuple(a if isinstance(a, int) else lengths[a] for a in self.axes)
-
-    def sent_shape(self, dims: Dims) -> tuple[int, ...]:
-        """Return the shape in which one silo, or a sum of them, sends it."""
-        shape = self.shape(dims)
-        if self.symmetric:
-            return (*shape[:-2], shape[-1] * (shape[-1] + 1) // 2)
-        return shape
 
     def read(self, name: str, found: NDArray[Any] | None, dims: Dims) -> NDArray[Any]:
         """Return an array that was sent: its type, shape and numbers are as declared.
@@ -140,26 +150,25 @@ class AnswerField:
                 "than any sum"
             )
         ends = found.shape or (0,)
-        shape = self.sent_shape({"cells": ends[0], "any": ends[-1], **dims})
+        shape = self.shape({"cells": ends[0], "any": ends[-1], **dims})
         if self.optional and found.shape[-1:] == (0,):
             shape = (*shape[:-1], 0)
         if found.shape != shape:
             raise Malformed(f"'{name}' has shape {found.shape}, not {shape}")
         if "any" in self.axes and not (not self.optional) <= shape[-1] <= self.most:
             raise Malformed(f"'{name}' has {shape[-1]} numbers")
-        return unfolded(found, dims[str(self.axes[-1])]) if self.symmetric else found
+        return found
 
 
 def array(
     *axes: str | int,
     row: RowRange | Sequence[RowRange] = ANYTHING,
     per_silo: bool = False,
-    symmetric: bool = False,
 ) -> Any:
     """Declare an array of an answer, a number without axes; see `AnswerField`."""
     rows = (row,) if isinstance(row, RowRange) else tuple(row)
     axes = ("K", *axes) if per_silo else axes
-    return field(metadata={DECLARED: AnswerField(axes, rows, per_silo, symmetric)})
+    return field(metadata={DECLARED: AnswerField(axes, rows, per_silo)})
 
 
 def vector(
@@ -210,7 +219,7 @@ class Total:
         )
 
     def arrays(self) -> Arrays:
-        """Return one array a field, for a log."""
+        """Return one array a field, for a message or a log."""
         return {
             n: np.asarray(getattr(self, n), f.dtype) for n, f in self.declared.items()
         }
@@ -218,27 +227,14 @@ class Total:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """Return the total that `arrays` were taken of."""
-        if set(arrays) != set(cls.declared):
-            different = sorted(set(arrays) ^ set(cls.declared))
-            raise Malformed(f"arrays {different[:5]} are missing or unknown")
+        check_names(arrays, cls.declared)
         found = {n: arrays[n] for n in cls.declared}
         return cls(**{n: a if a.ndim else a.item() for n, a in found.items()})
-
-    def sent(self) -> Arrays:
-        """Return the arrays that a site sends: symmetric matrices as triangles."""
-        arrays = self.arrays()
-        for name, of in self.declared.items():
-            if of.symmetric:
-                rows, columns = np.triu_indices(arrays[name].shape[-1])
-                arrays[name] = np.ascontiguousarray(arrays[name][..., rows, columns])
-        return arrays
 
     @classmethod
     def received(cls, arrays: Mapping[str, NDArray[Any]], dims: Dims) -> Self:
         """Read what one silo, or a sum of them, sent (faults 46, 47)."""
-        declared = cls.declared.items()
-        known = {n: of.read(n, arrays.get(n), dims) for n, of in declared}
-        return cls.from_arrays({**arrays, **known})
+        return cls.from_arrays(read_arrays(cls.declared, arrays, dims))
 
     def check_size(self) -> None:
         """Refuse numbers so large that sums of them could overflow."""
@@ -286,37 +282,33 @@ def add_all(answers: Sequence[T]) -> T:
     return layer[0]
 
 
-def unfolded(triangles: NDArray[Any], p: int) -> NDArray[Any]:
-    """Return symmetric matrices, from their upper triangles."""
-    matrices = np.zeros((*triangles.shape[:-1], p, p))
-    rows, columns = np.triu_indices(p)
-    matrices[..., rows, columns] = triangles
-    matrices[..., columns, rows] = triangles
-    return matrices
-
-
 # Requests
 
-ACCEPTED: dict[str, Callable[[Any], bool]] = {  # plain values, by their type
-    "float": lambda value: type(value) in (int, float) and 0 <= value < 1e300,
-    "int": lambda value: type(value) is int and 0 <= value < 2**63,
-    "bool": lambda value: type(value) is bool,
-    "str": lambda value: type(value) is str and len(value) <= 100,
+
+def check_names(arrays: Mapping[str, object], declared: Mapping[str, object]) -> None:
+    """Refuse arrays that are missing, and unknown ones."""
+    if set(arrays) != set(declared):
+        different = sorted(set(arrays) ^ set(declared))
+        raise Malformed(f"[wrong-keys] arrays {different[:5]} are missing or unknown")
+
+
+def read_arrays(
+    declared: Mapping[str, AnswerField],
+    arrays: Mapping[str, NDArray[Any]],
+    dims: Dims,
+) -> Arrays:
+    """Read arrays that were sent: names, types, shapes and numbers are as declared."""
+    check_names(arrays, declared)
+    return {name: of.read(name, arrays[name], dims) for name, of in declared.items()}
+
+
+#: Plain values of a request, by their type.
+PLAIN: dict[str, Any] = {
+    "float": Annotated[float, Bounds(ge=0, lt=1e300)],
+    "int": Annotated[int, Bounds(ge=0, lt=2**63)],
+    "bool": bool,
+    "str": Annotated[str, Bounds(max_length=100)],
 }
-
-
-def take(name: str, kind: str, left: dict[str, Any], default: Any = MISSING) -> Any:
-    """Take a plain value out of a header; null is a default of none, or infinity."""
-    if name not in left:
-        raise Malformed(f"[missing-key] '{name}' is missing")
-    value = left.pop(name)
-    if value is None and (default is None or default == math.inf):
-        return default
-    if not ACCEPTED[kind.removesuffix(" | None")](value):
-        raise Malformed(f"'{name}' is {str(value)[:40]!r}, not a {kind} ≥ 0")
-    return value
-
-
 MAX_CELLS = 10_000
 MAX_SILOS = 1_000_000
 MAX_UNEVEN = 1000.0  # times the mean that a row of a pool may weigh in F
@@ -327,7 +319,7 @@ T_co = TypeVar("T_co", bound=Total, covariant=True)
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(Record):
     """Silos whose answers are added before anybody reads them, as if they were one.
 
     Attributes
@@ -340,13 +332,9 @@ class Pool:
         m: what all training rows weigh together.
     """
 
-    silos: int
+    silos: Annotated[int, Bounds(gt=0, le=MAX_SILOS)]
     by_rows: bool
-    mass: float
-
-    def __post_init__(self) -> None:
-        if not (0 < self.silos <= MAX_SILOS and 0 < self.mass <= MAX_SUM):
-            raise Malformed("not a pool of silos")
+    mass: Annotated[float, Bounds(gt=0, le=MAX_SUM)]
 
     def share(self, mass: float) -> float:
         """Return p_k of a silo whose training rows weigh so much.
@@ -364,13 +352,9 @@ class Pool:
             )
         return 1 / self.silos
 
-    def uneven(self, split: str) -> float:
-        """Return how many times the mean a row of a split weighs in F at most.
-
-        Shares are those of training rows: of other rows, nothing is known.
-        """
-        if split != "train":
-            return math.inf
+    @property
+    def uneven(self) -> float:
+        """How many times the mean a training row weighs in F at most."""
         return 1.0 if self.by_rows else MAX_UNEVEN
 
 
@@ -380,6 +364,15 @@ class Place:
 
     index: int
     mass: float
+
+
+TASK_ARRAYS = {
+    "input_mean": AnswerField(("features",)),
+    "input_scale": AnswerField(("features",)),
+    "input_fill": AnswerField(("gaps",)),
+    "target": AnswerField((2,)),
+    "membership": AnswerField(("cells", "strata")),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -424,66 +417,50 @@ class Task:
 
     def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
         """Return what the silo at `index` is to know of it."""
-        inputs, target = self.model.inputs, self.model.target
-        own = {"index": index, "share": float(self.shares[index])}
-        where = own if self.pool is None else {"pool": asdict(self.pool)}
-        header: dict[str, Any] = {"model": dict(self.model.describe()), **where}
-        arrays: Arrays = {
+        inputs, target, apart = self.model.inputs, self.model.target, self.pool is None
+        header = {
+            "model": dict(self.model.describe()),
+            "index": index if apart else 0,
+            "share": float(self.shares[index]) if apart else 0.0,
+            "pool": None if self.pool is None else asdict(self.pool),
+        }
+        arrays = {
             "input_mean": inputs.mean,
             "input_scale": inputs.scale,
+            "input_fill": inputs.fill,
+            "target": np.array([target.mean, target.scale]),
             "membership": self.cells.of_silo(index),
         }
-        if len(inputs.fill):
-            arrays["input_fill"] = inputs.fill
-        if target != UNSCALED:
-            arrays["target"] = np.array([target.mean, target.scale])
         return header, arrays
 
     @classmethod
     def read(
         cls,
-        header: dict[str, Any],
+        header: Any,
         arrays: Arrays,
         schema: Schema,
         build: Callable[[object], Model],
+        place: Place | None,
     ) -> tuple[Task, int]:
-        """Take a task out of a message; return also the place of the silo.
-
-        A pool's is not known yet: see `read_query`.
-        """
-        index, pool, share = 0, None, 0.0
-        if "pool" in header:
-            given, types = header.pop("pool"), {f.name: f.type for f in fields(Pool)}
-            if not isinstance(given, dict) or set(given) != set(types):
-                raise Malformed("not a pool of silos")
-            pool = Pool(**{n: take(n, str(of), {**given}) for n, of in types.items()})
-        else:
-            index, share = take("index", "int", header), take("share", "float", header)
-        if index >= MAX_SILOS or share > 1:
-            raise Malformed("not a silo, or not a share")
-        dims = {"features": schema.n_features, "strata": schema.n_strata}
-        dims |= {"gaps": len(schema.indicators)}
-
-        def taken(name: str, *axes: str | int) -> FloatArray:
-            return AnswerField(axes).read(name, arrays.pop(name, None), dims)
-
-        mean, scale = taken("input_mean", "features"), taken("input_scale", "features")
-        inputs, target = Inputs(mean, scale), UNSCALED
-        if schema.indicators:
-            fill = taken("input_fill", "gaps")
-            inputs = replace(inputs, fill=fill, gaps=schema.gaps)
-        if "target" in arrays and not schema.labels:
-            target = Target(*taken("target", 2).tolist())
-        if (scale <= 0).any() or target.scale <= 0:
+        """Make a task of what was read of a message; return also the silo's place."""
+        pool, index, share = header.pool, header.index, header.share
+        if (pool is None) != (place is None):
+            raise Malformed("a query to a pool of silos, or one that should be")
+        if place is not None:
+            index, share = place.index, pool.share(place.mass)
+            if index >= pool.silos or not share <= 1:
+                raise Malformed("a pool without this silo, or without its rows")
+        mean, scale, fill, (centre, width), member = map(arrays.pop, TASK_ARRAYS)
+        if (scale <= 0).any() or width <= 0:
             raise Malformed("a scale is not positive")
-        member = taken("membership", "cells", "strata")
         if len(member) > MAX_CELLS or not np.isin(member, (0.0, 1.0)).all():
             raise Malformed(
                 f"membership of more than {MAX_CELLS} cells, or not 0 and 1"
             )
+        inputs = Inputs(mean, scale, fill=fill, gaps=schema.gaps)
+        target = UNSCALED if schema.labels else Target(float(centre), float(width))
         try:
-            model = build(header.pop("model", None))
-            model = model.bind(schema, inputs).with_target(target)
+            model = build(header.model).bind(schema, inputs).with_target(target)
         except Malformed:
             raise
         except PFFLError as error:
@@ -491,23 +468,9 @@ class Task:
         z = len(member)
         names, everywhere = tuple(map(str, range(z))), np.full(z, EVERY_SILO)
         cells = Cells(names, np.zeros(z), member.astype(bool), everywhere)
-        return cls(model, cells, _share_of(index, share), pool), index
-
-    def at(self, place: Place) -> Task:
-        """Return a pool's task as one of its silos knows it."""
-        if self.pool is None or place.index >= self.pool.silos:
-            raise Malformed("a task of no pool, or of one without this silo")
-        share = self.pool.share(place.mass)
-        if not share <= 1:
-            raise Malformed(f"a share of {share}")
-        return replace(self, shares=_share_of(place.index, share))
-
-
-def _share_of(index: int, share: float) -> FloatArray:
-    """Return shares as one silo knows them: its own."""
-    shares = np.zeros(index + 1)
-    shares[index] = share
-    return shares
+        shares = np.zeros(index + 1)  # a silo knows its own
+        shares[index] = share
+        return cls(model, cells, shares, pool), index
 
 
 @dataclass(frozen=True, eq=False)
@@ -672,15 +635,14 @@ class Query(Generic[T_co]):
         """Return what is sent to the silo at `index`: plain values, and arrays."""
         header: dict[str, Any] = {"query": self.kind}
         arrays: Arrays = {}
-        for part in _travelling(type(self)):
-            value = getattr(self, part.name)
-            if DECLARED in part.metadata:
-                arrays[part.name] = value
-            else:
-                header[part.name] = None if value in (None, math.inf) else value
         if self.task is not None:
-            own, own_arrays = self.task.plain(index)
-            header, arrays = {**header, **own}, {**own_arrays, **arrays}
+            own, arrays = self.task.plain(index)
+            header |= own
+        for part in _sent(type(self), arrays=False):
+            value = getattr(self, part.name)
+            header[part.name] = None if value in (None, math.inf) else value
+        for part in _sent(type(self), arrays=True):
+            arrays[part.name] = getattr(self, part.name)
         return header, {n: np.asarray(a, np.float64) for n, a in arrays.items()}
 
 
@@ -728,45 +690,54 @@ def read_query(
     rebuilds models with a module of the user's own. `place` is that of a silo in a
     pool; without one, queries to a pool are refused, and with one all others.
     """
-    left, left_arrays = dict(header), dict(arrays)
-    kind = left.pop("query", None)
+    kind = header.get("query")
     if not isinstance(kind, str) or kind not in Query.kinds:
         raise Malformed(f"'query' is {str(kind)[:40]!r}, not one of {[*Query.kinds]}")
     cls, index, n = Query.kinds[kind], 0, schema.n_features
-    dims = {"1+features": 1 + n, "features": n}
+    plain = read(_header_of(kind), header, source="a query", error=Malformed)
+    about_model = issubclass(cls, ModelQuery)
+    declared = dict(TASK_ARRAYS) if about_model else {}
+    declared |= {part.name: part.metadata[DECLARED] for part in _sent(cls, arrays=True)}
+    w, member = (arrays.get(name, np.zeros(0)) for name in ("w", "membership"))
+    p, z = w.size, len(member) if member.ndim else 0
+    dims = {"features": n, "1+features": 1 + n, "p": p, "z": z, "1+z": 1 + z}
+    dims |= {"gaps": len(schema.indicators), "strata": schema.n_strata}
+    own = read_arrays(declared, arrays, dims)
     known: dict[str, Any] = {"schema": schema}
-    task: Task | None = None
-    if issubclass(cls, ModelQuery):
-        p = len(AnswerField(("any",)).read("w", arrays.get("w"), {}))
+    if about_model:
         build = own_model or rebuild
-        task, index = Task.read(left, left_arrays, schema, lambda d: build(d, p))
+        task, index = Task.read(plain, own, schema, lambda d: build(d, p), place)
         if p != task.model.n_parameters:
             raise Malformed(f"w has {p} numbers, not {task.model.n_parameters}")
-        if (task.pool is None) != (place is None):
-            raise Malformed("a query to a pool of silos, or one that should be")
-        if place is not None:
-            task = task.at(place)
-        z, known = len(task.cells), {"task": task}
-        dims = {"p": p, "z": z, "1+z": 1 + z}
-    for part in _travelling(cls):
-        name, kind = part.name, str(part.type)
-        if DECLARED not in part.metadata:
-            known[name] = take(name, kind, left, part.default)
-            continue
-        found = left_arrays.pop(name, None)
-        known[name] = part.metadata[DECLARED].read(name, found, dims)
-    if left or left_arrays:
-        unknown = sorted([*left, *left_arrays])
-        raise Malformed(f"[unknown-key] unknown fields {unknown[:5]}")
-    return cls(**known), index if place is None else place.index
+        known = {"task": task}
+    for part in _sent(cls, arrays=False):
+        value = getattr(plain, part.name)
+        known[part.name] = part.default if value is None else value
+    return cls(**known, **own), index
 
 
 LOCAL = ("task", "schema", "silos", "adding", "sample")
 
 
-def _travelling(cls: type[Query[Any]]) -> list[Field[Any]]:
-    """Return the fields that are sent."""
-    return [f for f in fields(cls) if f.init and f.name not in LOCAL]
+def _sent(cls: type[Query[Any]], *, arrays: bool) -> list[Field[Any]]:
+    """Return the fields that are sent: arrays, or plain values."""
+    sent = [f for f in fields(cls) if f.init and f.name not in LOCAL]
+    return [f for f in sent if (DECLARED in f.metadata) == arrays]
+
+
+@cache
+def _header_of(kind: str) -> Any:
+    """Return the plain part of a request, as it is read; null is None, or infinity."""
+    cls, entries = Query.kinds[kind], dict[str, Any](query=str)
+    for part in _sent(cls, arrays=False):
+        value = PLAIN[str(part.type).removesuffix(" | None")]
+        optional = part.default is None or part.default == math.inf
+        entries[part.name] = value | None if optional else value
+    if issubclass(cls, ModelQuery):
+        entries |= {"model": dict[str, Any], "pool": Pool | None}
+        entries["index"] = Annotated[int, Bounds(ge=0, lt=MAX_SILOS)]
+        entries["share"] = Annotated[float, Bounds(ge=0, le=1)]
+    return make_dataclass(kind, entries.items(), bases=(Record,))
 
 
 def _hash(*values: object) -> Any:

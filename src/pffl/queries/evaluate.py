@@ -310,7 +310,7 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         independent draws: each person counts once in a cell, with their mean. `times`
         says for how many rows each stands, where no id is known.
         """
-        shapes = {n: EvaluateTotal.declared[n].sent_shape(self.dims) for n in BY_ROW}
+        shapes = {n: EvaluateTotal.declared[n].shape(self.dims) for n in BY_ROW}
         out = {name: np.zeros(shape) for name, shape in shapes.items()}
         unit = 1.0 if self.rising else self.loss_bound
         for z, bets in enumerate(self.bets if self.weighs else ()):

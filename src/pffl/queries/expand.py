@@ -94,8 +94,8 @@ class ExpandTotal(Total):
 
     Attributes
     ----------
-    losses, gradients, hessians
-        Of F, and of each cell's loss sum.
+    losses, gradients, triangles
+        Of F, and of each cell's loss sum; Hessians by their upper triangles.
     products
         A Hessian times each direction, one row a direction.
     diagonals
@@ -111,13 +111,18 @@ class ExpandTotal(Total):
 
     losses: FloatArray = array("v", row=LOSS)
     gradients: FloatArray = array("v", "p")
-    hessians: FloatArray = array("v", "h", "h", symmetric=True)
+    triangles: FloatArray = array("v", "t")
     products: FloatArray = array("v", "d", "p")
     diagonals: FloatArray = array("v", "g")
     scores: FloatArray = array("z", "s", row=SCORE)
     score_gradients: FloatArray = array("z", "s", "p")
     curvatures: FloatArray = array("l", row=CURVED)
     peaks: FloatArray = array("l", row=CURVED)
+
+    @property
+    def hessians(self) -> FloatArray:
+        """Hessians of F and of each cell's loss sum, shape (1 + Z, p, p)."""
+        return unfolded(self.triangles, self.gradients.shape[1])
 
 
 class Expand(TrainingQuery[ExpandTotal]):
@@ -204,7 +209,8 @@ class Expand(TrainingQuery[ExpandTotal]):
         return {
             **shared,
             "v": shared["1+z"] if asked else 0,  # values: of F, then of each cell
-            "h": shared["p"] if self.order == 2 else 0,  # Hessians
+            "h": (h := shared["p"] if self.order == 2 else 0),  # Hessians
+            "t": h * (h + 1) // 2,
             "d": self.directions.shape[1],
             "g": shared["p"] if self.diagonal else 0,
             "s": int(self.sharpness > 0),  # scores
@@ -257,6 +263,9 @@ class Expand(TrainingQuery[ExpandTotal]):
     def total(self, **known: FloatArray) -> ExpandTotal:
         """Return an answer of these parts; what was not asked for has no length."""
         dims, declared = self.dims, ExpandTotal.declared
+        if (hessians := known.pop("hessians", None)) is not None and self.order == 2:
+            upper = np.triu_indices(dims["p"])
+            known["triangles"] = hessians[..., upper[0], upper[1]]
         none = {n: np.zeros(of.shape(dims)) for n, of in declared.items()}
         return ExpandTotal(**{**none, **known})
 
@@ -274,6 +283,15 @@ class Expand(TrainingQuery[ExpandTotal]):
         typical = self.typical if self.typical.size else self.task.model.unit
         own = sums / (share * typical) if share > 0 else 0.0 * sums
         return self.total(curvatures=sums, peaks=own**POWER)
+
+
+def unfolded(triangles: FloatArray, p: int) -> FloatArray:
+    """Return symmetric matrices, from their upper triangles; empty ones from none."""
+    p = p if triangles.shape[-1] else 0
+    matrices = np.zeros((*triangles.shape[:-1], p, p))
+    rows, columns = np.triu_indices(p)
+    matrices[..., rows, columns] = matrices[..., columns, rows] = triangles
+    return matrices
 
 
 def in_mean(task: Task, view: View) -> float:
