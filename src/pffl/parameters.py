@@ -89,9 +89,9 @@ def _fits(value: Any, kind: Any) -> bool:
         return value in get_args(kind)
     if kind in (bool, NoneType):
         return isinstance(value, kind)
-    if get_origin(kind) is not Annotated:
+    base, allowed, *_ = (*get_args(kind), None, None)
+    if not isinstance(allowed, Allowed):
         return True  # of other types nothing is known here
-    base, allowed = get_args(kind)
     if base is float and not is_number(value):
         return False
     return bool((base is not int or type(value) is int) and allowed.test(value))
