@@ -58,7 +58,7 @@ def compare(
         raise UsageError("[needs-constraint] a comparison needs a constraint")
     folder = out or Path("runs") / f"compare-{job.spec.data.name}"
     validation = bool(values) or trials > 0
-    with counted("trial") as report:
+    with counted("seed") as report:
         found = run(
             Seeded(draft.sections, draft.source, draft.base, validation),
             constraint,
@@ -109,7 +109,7 @@ def reproduce(
         return Seeded({"data": {**section, **extra}}, "spec", Path(), True)
 
     folder = out or Path("runs") / "reproduce" / figure
-    with counted("trial") as report:
+    with counted("seed") as report:
         found = run(
             figure, opened, data=data, seeds=seeds, jobs=jobs, out=folder, report=report
         )

@@ -16,10 +16,11 @@ import itertools
 import math
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.resources import files as packaged
 from multiprocessing import get_context
 from pathlib import Path
@@ -98,7 +99,6 @@ CONSTRAINTS: dict[str, Callable[[Any], Constraint]] = {
 Load: TypeAlias = Callable[[int], Federation]
 Grid: TypeAlias = Mapping[str, Sequence[Any]]
 Report: TypeAlias = Callable[[str, int, int], None]
-Keep: TypeAlias = "Callable[[str, TrialRecord, Seed], None]"
 
 
 def compare(
@@ -161,7 +161,8 @@ def compare(
         Processes; each trains some seeds. `data` must then be a function that can be
         imported.
     out
-        A folder. Finished trials are kept in ``records.jsonl`` and not run again.
+        A folder. Trials of finished seeds are kept in ``records.jsonl`` and not run
+        again.
     report
         Called with what runs now, how many are done, and how many there are.
 
@@ -222,20 +223,17 @@ def compare(
         )
     folder = None if out is None else Path(out)
     journal = Journal(None if folder is None else folder / RECORDS)
-    draw = Draw(first, model, numbers[0], budget, settings)
-    records, seen = [], []
-    total = len(plan) * len(numbers)
-    done = itertools.count(1)
-
-    def keep(key: str, record: TrialRecord, seed: Seed) -> None:
-        _keep(journal, key, record, seed)
-        report(f"{record.method}, seed {record.seed}", next(done), total)
-
-    for part in _each_seed(
-        data, draw, plan, numbers, dict(journal.items()), keep, jobs
-    ):
-        records += part.records
-        seen.append(part.people)
+    draw, kept = Draw(first, model, numbers[0], budget, settings), dict(journal.items())
+    run = partial(_run_seed, data if callable(data) else None, draw, plan, kept)
+    records, seen = list[TrialRecord](), list[Any]()
+    pool = ProcessPoolExecutor(jobs, get_context("spawn")) if jobs > 1 else None
+    with pool or nullcontext():
+        parts: Any = (map if pool is None else pool.map)(run, numbers)
+        for number, part in zip(numbers, parts, strict=True):
+            _keep(journal, part)
+            records += part.records.values()
+            seen.append(part.people)
+            report(f"seed {number}", len(seen), len(numbers))
     if all(record.reason for record in records):
         raise NotMetError(
             f"[all-failed] every trial failed; the first: {records[0].reason}"
@@ -327,74 +325,42 @@ def settle(
 
 @dataclass(frozen=True, eq=False)
 class Seed:
-    """What came of one seed: records with their keys, and who its people are."""
+    """What came of one seed: records by their keys, and who its people are."""
 
-    records: list[TrialRecord]
-    keys: list[str]
+    records: dict[str, TrialRecord]
     people: Any  # of all rows, numbers of test and training rows, hash of test rows
-
-
-def _each_seed(
-    data: Federation | Load,
-    draw: Draw,
-    plan: Sequence[Trial],
-    numbers: Sequence[int],
-    known: Mapping[str, Any],
-    keep: Keep,
-    jobs: int,
-) -> Iterator[Seed]:
-    """Yield all seeds in order; what is known is not trained again."""
-    load = data if callable(data) else None
-    if jobs == 1:
-        for number in numbers:
-            yield _run_seed(load, draw, plan, number, known, keep)
-        return
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        shared = (load, draw, plan)
-        asked = [pool.submit(_run_seed, *shared, n, known) for n in numbers]
-        for future in asked:
-            found = future.result()
-            for key, record in zip(found.keys, found.records, strict=True):
-                keep(key, record, found)
-            yield found
 
 
 def _run_seed(
     load: Load | None,
     draw: Draw,
     plan: Sequence[Trial],
+    kept: Mapping[str, Any],
     number: int,
-    known: Mapping[str, Any],
-    keep: Keep = lambda key, record, seed: None,
 ) -> Seed:
-    """Train the trials of one seed that are not known."""
+    """Train the trials of one seed that are not kept, or failed."""
     data = draw.federation
     if load is not None and number != draw.seed:
         data = load(number)
     draw = replace(draw, federation=data, seed=number)
-    keys = [draw.key(trial) for trial in plan]
+    trials = {draw.key(trial): trial for trial in plan}
+    known = {k: kept[k] for k in trials if k in kept and not kept[k]["reason"]}
+    new = draw.train([trial for key, trial in trials.items() if key not in known])
+    records = {k: TrialRecord(**known[k]) if k in known else next(new) for k in trials}
     sizes = [data.rows(s) for s in ("test", "train") if s in data.splits]
-    found = Seed([], keys, (people(data), sizes, data.held_out.get("test")))
-    done = [key in known and not known[key]["reason"] for key in keys]
-    new = draw.train(
-        [trial for trial, is_done in zip(plan, done, strict=True) if not is_done]
-    )
-    for key, is_done in zip(keys, done, strict=True):
-        found.records.append(TrialRecord(**known[key]) if is_done else next(new))
-        keep(key, found.records[-1], found)
-    return found
+    return Seed(records, (people(data), sizes, data.held_out.get("test")))
 
 
-def _keep(journal: Journal, key: str, record: TrialRecord, seed: Seed) -> None:
-    """Write a new record down; a model measured on test rows is a look at them."""
-    if key in journal and journal[key] == asdict(record):
-        return
-    tested = seed.people[2]
-    if journal.path is not None and record.sums and tested:
-        plan = hashed("plan", sorted(seed.keys))
-        look = Look([tested], record.settings, plan=plan)
-        files.append(journal.path.with_name(LOOKS), asdict(look))
-    journal.put(key, asdict(record))
+def _keep(journal: Journal, seed: Seed) -> None:
+    """Write new records down; a model measured on test rows is a look at them."""
+    plan, tested = hashed("plan", sorted(seed.records)), seed.people[2]
+    for key, record in seed.records.items():
+        if key in journal and journal[key] == asdict(record):
+            continue
+        if journal.path is not None and record.sums and tested:
+            look = Look([tested], record.settings, plan=plan)
+            files.append(journal.path.with_name(LOOKS), asdict(look))
+        journal.put(key, asdict(record))
 
 
 def _correlation(seen: Sequence[Any]) -> float | None:
