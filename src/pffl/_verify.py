@@ -213,13 +213,6 @@ class SavedModel:
         self.about, self.schema = header["model"], header["schema"]
         self.cut = float(self.about.get("delta", math.inf))  # of Huber's loss
         self.loss_bound, self.rows = header["loss_bound"], header["fingerprint"]
-        given, self.inputs = self.schema["features"], []
-        for part in given["parts"] if isinstance(given, dict) else given:
-            if isinstance(part, dict):  # words of a text, hashed
-                many = range(part["count"])
-                self.inputs += [f"{part['column']}#{j}" for j in many]
-            else:
-                self.inputs.append(part)
 
     def hash(self) -> str:
         """SHA-256 of kind, scaling and weights."""
@@ -258,17 +251,16 @@ def read_rows(path: Path, e: Json, model: SavedModel) -> Json:
                 rows: Json = {name: file[name] for name in file.files}
             if "X" not in rows:
                 parts = tuple(rows[f"X_{n}"] for n in ("data", "indices", "indptr"))
-                shape = (len(parts[2]) - 1, len(model.inputs))
+                shape = (len(parts[2]) - 1, len(model.mean))
                 rows["X"] = sparse.csr_array(parts, shape=shape)
-                rows["features"] = model.inputs
         else:
             with path.open(encoding="utf-8", newline="") as text:
                 names, *lines = csv.reader(text)
-            columns, head = np.array(lines).T, len(names) - len(model.inputs)
+            columns, head = np.array(lines).T, len(names) - len(model.mean)
             rows = dict(zip(names[:head], columns, strict=False))
-            rows |= {"X": columns[head:].T.astype(float), "features": names[head:]}
-        if [*rows["features"]] != model.inputs:
-            raise ValueError(f"the inputs must be {model.inputs}")
+            rows["X"] = columns[head:].T.astype(float)
+        if rows["X"].shape[1] != len(model.mean):
+            raise ValueError(f"there must be {len(model.mean)} inputs")
 
         def codes(column: str, names: list[str]) -> Any:
             place = {name: k for k, name in enumerate(names)}
@@ -788,30 +780,30 @@ def check_sums(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
 
 
 def check_scores(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
-    """Count again who is selected at other thresholds; rank and bin probabilities."""
+    """Count again who is selected at other thresholds; rank and add probabilities."""
     if (stated := e["scores"]) is None:
         return
-    own, before = SplitRows(rows, stated["splits"], e, model), e["before"]
-    M, size = e["terms"]["loss_bound"], len(e["groups"])
-    group, s, y = own.stratum // 2, own.s, own.y
-    named = [("", model.w), *([("free", np.array(before["model"]))] if before else [])]
-    for name, w in named:
+    own, size = SplitRows(rows, stated["splits"], e, model), len(e["groups"])
+    group, s, y, M = own.stratum // 2, own.s, own.y, e["terms"]["loss_bound"]
+    least = 0.0 if M is None or e["terms"]["clipping"] == "range" else math.exp(-M)
+
+    def kept(w: Any) -> tuple[Any, Any, list[float | None]]:
         z = own.scores(w)
-        p, least = expit(z[:, 1] - z[:, 0]), 0.0 if M is None else math.exp(-M)
-        least = 0.0 if e["terms"]["clipping"] == "range" else least
-        kept = np.clip(p, least, 1 - least)
-        chosen = [
-            np.bincount(own.stratum, s * (p > cut), 2 * size).tolist()
-            for cut in stated["thresholds"]
-        ]
-        areas = [area(kept[a], y[a], s[a]) for a in (group == k for k in range(size))]
-        found: Json = {name or "selected": chosen, f"{name}_auc".strip("_"): areas}
-        if not name:
-            place = np.searchsorted(np.linspace(0, 1, 11)[1:-1], kept) + 10 * group
-            sums = [np.bincount(place, s * v, 10 * size) for v in (1 + 0 * y, kept, y)]
-            found["bins"] = np.stack(sums, 1).reshape(-1, 10, 3).tolist()
-            found["totals"] = np.bincount(own.stratum, s, 2 * size).tolist()
-        yield from compare("scores", stated, found, 1.0)
+        p = expit(z[:, 1] - z[:, 0])
+        q = np.clip(p, least, 1 - least)
+        return p, q, [area(q[a], y[a], s[a]) for a in (group == k for k in range(size))]
+
+    p, q, areas = kept(model.w)
+    sums = {
+        cut: np.bincount(own.stratum, s * (p > cut), 2 * size).tolist()
+        for cut in stated["thresholds"]
+    }
+    found: Json = {"auc": areas, "selected": list(sums.values())}
+    found["totals"] = np.bincount(own.stratum, s, 2 * size).tolist()
+    found["probabilities"] = np.bincount(group, s * q, size).tolist()
+    if e["before"]:
+        found["free_auc"] = kept(np.array(e["before"]["model"]))[2]
+    yield from compare("scores", stated, found, 1.0)
 
 
 def area(p: Any, y: Any, s: Any) -> float | None:

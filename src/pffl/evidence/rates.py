@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pffl.models.base import Model
 
 THRESHOLDS = [k / 20 for k in range(1, 20)]  # that are tried, besides the model's own
-BINS = 10  # of probabilities, for calibration
 PIECE = 2**17  # numbers of inputs that are scaled at once: they stay in cache
 
 #: The sums of an `evaluate` total, or of a sample.
@@ -280,21 +279,15 @@ def with_scores(
     small = group.astype(np.min_scalar_type(len(e.groups)))  # sorted by counting
     order = np.argsort(small, kind="stable")
     members = np.split(order, np.cumsum(np.bincount(group, minlength=len(e.groups))))
-    first, *free = [p[:, 1] for p in probabilities]
     p, *others = [p[:, 1] for p in bounded]
-    place = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], p) + BINS * group
-    size = BINS * len(e.groups)
-    sums = [np.bincount(place, weight * one, size) for one in (np.ones(len(p)), p, y)]
-    bins: Any = np.stack(sums, axis=1).reshape(-1, BINS, 3).tolist()
     found = Scores(
         [*splits],
         cuts,
         np.bincount(stratum, weight, 2 * len(e.groups)).tolist(),
-        selected(first),
+        selected(probabilities[0][:, 1]),
         ranked(p),
-        bins,
-        selected(free[0]) if free else None,
-        ranked(others[0]) if free else None,
+        np.bincount(group, weight * p, len(e.groups)).tolist(),
+        ranked(others[0]) if others else None,
     )
     return replace(e, scores=found)
 
@@ -338,13 +331,18 @@ def ranking(e: Evidence) -> list[dict[str, Any]]:
 
     `predicted` and `observed` are the mean probability and the share of the last label.
     """
-    found, out = known(e.scores), []
-    for a, name in enumerate(e.groups if found is not None else []):
-        assert found is not None  # noqa: S101 - there are groups
-        weight, predicted, observed = np.array(found.bins[a]).sum(axis=0).tolist()
-        if weight > 0:
-            told = {"group": name, "auc": found.auc[a]}
-            free = None if found.free_auc is None else found.free_auc[a]
-            told |= {"unconstrained_auc": free, "predicted": predicted / weight}
-            out.append({**told, "observed": observed / weight})
-    return out
+    found = known(e.scores)
+    if found is None:
+        return []
+    totals = np.reshape(found.totals, (-1, 2))
+    return [
+        {
+            "group": e.groups[a],
+            "auc": found.auc[a],
+            "unconstrained_auc": None if found.free_auc is None else found.free_auc[a],
+            "predicted": found.probabilities[a] / weight,
+            "observed": float(totals[a, 1]) / weight,
+        }
+        for a, weight in enumerate(totals.sum(axis=1).tolist())
+        if weight > 0
+    ]

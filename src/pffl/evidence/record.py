@@ -704,14 +704,13 @@ class Scores(Record):
         Those that are tried; the first is the model's own.
     totals
         Weight of each stratum.
-    selected, free
-        Weight of those above each threshold, per stratum, of the model and of the
-        model without bounds.
+    selected
+        Weight of those above each threshold, per stratum.
     auc, free_auc
         Area under the curve of each group, of the shipped predictor and without
         bounds; None where a label is missing.
-    bins
-        Of each group and tenth of probabilities: weight, Σ probability, Σ label.
+    probabilities
+        Σ weight × probability of the last label, per group.
     """
 
     splits: list[str]
@@ -719,8 +718,7 @@ class Scores(Record):
     totals: list[float]
     selected: list[list[float]]
     auc: list[float | None]
-    bins: list[list[list[float]]]
-    free: list[list[float]] | None = None
+    probabilities: list[float]
     free_auc: list[float | None] | None = None
 
 
