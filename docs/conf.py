@@ -20,7 +20,7 @@ from typing import Any, get_type_hints
 from sphinx.util.inspect import stringify_signature
 
 import pffl
-from pffl._report.chart import COLOURS
+from pffl.figures import COLOURS
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))

@@ -21,7 +21,6 @@ HOMES = {
         ":running planned run:private_run BETS:noisy_plan_BETS PARTS bets_of ranges_of"
     ),
     "_report.card": "MAX_INPUTS input_effects plain table:reports_card_table",
-    "_report.chart": "Axis axis_of",
     "_report.page": "embedded render write_report",
     "_report.svg": "as_html",
     "_verify": ":verifier",
@@ -35,6 +34,7 @@ HOMES = {
     "cli.terminal": ":terminal",
     "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
     "constraints": "EVERY_SILO",
+    "figures": "Axis axis_of",
     "data.columns": ":columns Column count_words encode_values",
     "data.infer": ":infer",
     "data.partition": ":partition draw_parts split_index",

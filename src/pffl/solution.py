@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl._report import charts
+from pffl import figures
 from pffl.data.columns import TableEncoder
 from pffl.data.schema import Schema
 from pffl.errors import NotMetError, UsageError
@@ -34,7 +34,7 @@ from pffl.typing import FloatArray
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pffl._report.chart import Chart
+    from pffl.figures import Chart
     from pffl.models.predictor import Table
 
 #: Figures of a `Result`, by where they are.
@@ -171,7 +171,7 @@ class Result:
 
     @property
     def _picture(self) -> str:
-        return charts.group_losses(map(vars, self.cell_results))._repr_html_()
+        return figures.group_losses(map(vars, self.cell_results))._repr_html_()
 
     def _repr_html_(self) -> str:
         """Show the verdicts in a notebook; every text is escaped."""
@@ -211,7 +211,7 @@ class Result:
     def plot(self, kind: str = "group_losses") -> Chart:
         """Return a chart: ``group_losses``, ``group_rates`` or ``convergence``."""
         known = kind in ("group_losses", "group_rates", "convergence")
-        made: Chart | None = getattr(charts, kind)(self) if known else None
+        made: Chart | None = getattr(figures, kind)(self) if known else None
         if made is None:
             raise UsageError(f"[not-available] there is no chart '{kind}' of this")
         return made

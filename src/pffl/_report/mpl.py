@@ -5,8 +5,8 @@ from __future__ import annotations
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from pffl._report.chart import COLOURS, Axis, Chart, DotPlot, Line, Plot
 from pffl.errors import MissingExtraError
+from pffl.figures import COLOURS, Axis, Chart, DotPlot, Line, Plot
 from pffl.text import shorten, visible
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from pffl import __version__
+from pffl import __version__, figures
 from pffl._monitor import STATE, Monitor
 from pffl._monitor import read as read_monitor
-from pffl._report import card, charts, packaged, render_template
-from pffl._report.chart import DotPlot, Plot
+from pffl._report import card, packaged, render_template
 from pffl._report.svg import as_html, css
 from pffl.errors import ArtefactError, MissingExtraError
 from pffl.evidence import tables
@@ -26,6 +25,7 @@ from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.record import Evidence, Missing, known
 from pffl.evidence.tables import Shown
 from pffl.experiments import Comparison
+from pffl.figures import DotPlot, Plot
 from pffl.models.predictor import Predictor
 from pffl.runs import (
     CARD,
@@ -53,7 +53,6 @@ MEASURES = {
     "dp_gap": "DP gap",
     "eo_gap": "EO gap",
 }
-COSTS = {"rounds": "rounds", "seconds": "seconds"}
 Subject: TypeAlias = "Result | Evidence | Comparison | Monitor | str | os.PathLike[str]"
 
 
@@ -96,8 +95,8 @@ def as_shown(name: str, value: Any) -> Shown:
         return Shown("–")
     if isinstance(value, bool) or (isinstance(value, float) and name in UPPER + LOWER):
         return Shown(figure(name, value))
-    if name in ("people", "rows") and isinstance(value, float):
-        value = round(value)  # noise was added to it
+    if name in ("people", "rows", "rounds") and isinstance(value, float):
+        value = round(value)  # noise was added to it, or a mean taken
     if isinstance(value, int):
         return Shown(f"{value:,}")
     if isinstance(value, float):
@@ -159,7 +158,7 @@ class RunView:
         if not self.c.evidence.trained:  # all of them are test rows
             rows, cells = "rows used", [{**cell, "test_loss": None} for cell in cells]
         words = {"rows": rows, "test": test, "measure": self.c.measure}
-        return charts.group_losses(cells, **words, most=MAX_CHART_GROUPS)
+        return figures.group_losses(cells, **words, most=MAX_CHART_GROUPS)
 
     @property
     def measured(self) -> str:
@@ -178,7 +177,7 @@ class RunView:
         if self.c.evidence.promise and self.c.evidence.trained:
             for row, cell in zip(rows, cells, strict=True):
                 row["multiplier"] = cell["multiplier"]
-        order = sorted(range(len(cells)), key=lambda z: charts.excess(cells[z]))
+        order = sorted(range(len(cells)), key=lambda z: figures.excess(cells[z]))
         meanings = {one.title: one.meaning for one in columns}
         return Grid(
             f"{self.measured} by group", [rows[z] for z in order], meanings=meanings
@@ -198,44 +197,24 @@ class RunView:
             places.append(
                 {"state": model["state"], "error": model["error"], "room": room}
             )
-        return charts.trade_off(places, shares=bool(self.c.evidence.labels))
+        return figures.trade_off(places, shares=bool(self.c.evidence.labels))
 
     @property
-    def sliders(self) -> list[dict[str, Any]]:
-        """Decisions at other thresholds, and of other models that were tested.
-
-        Of each step the weight that is selected, per group and label; one is shown.
-        """
-        e, found = self.c.evidence, []
-        if (scores := known(e.scores)) is not None:
-            order = np.argsort(scores.thresholds, kind="stable").tolist()
-            named = " and ".join(scores.splits).replace("train", "training")
-            found.append(
-                {
-                    "title": f"Another threshold, {named} rows",
-                    "steps": [f"threshold {scores.thresholds[k]:g}" for k in order],
-                    "at": order.index(0),
-                    "totals": scores.totals,
-                    "selected": [scores.selected[k] for k in order],
-                    "groups": e.groups,
-                }
-            )
-        path = known(e.path)
-        if path is not None and len(path.candidates) > 1 and len(e.labels) == 2:
-            many, rows = len(path.candidates), path.shipped.calibration
-            found.append(
-                {
-                    "title": f"Tighter and looser bounds, {path.split} rows",
-                    "steps": [f"model {k} of {many}" for k in range(1, many + 1)],
-                    "at": path.chosen,
-                    "totals": rows.strata["weight"],
-                    "selected": [
-                        one.calibration.strata["positive"] for one in path.candidates
-                    ],
-                    "groups": e.groups,
-                }
-            )
-        return found
+    def slider(self) -> dict[str, Any] | None:
+        """Decisions at other thresholds: the weight selected, per group and label."""
+        e = self.c.evidence
+        if (scores := known(e.scores)) is None:
+            return None
+        order = np.argsort(scores.thresholds, kind="stable").tolist()
+        named = " and ".join(scores.splits).replace("train", "training")
+        return {
+            "title": f"Another threshold, {named} rows",
+            "steps": [f"threshold {scores.thresholds[k]:g}" for k in order],
+            "at": order.index(0),
+            "totals": scores.totals,
+            "selected": [scores.selected[k] for k in order],
+            "groups": e.groups,
+        }
 
     @property
     def witness(self) -> list[dict[str, Any]]:
@@ -267,7 +246,7 @@ class ComparisonView:
     @cached_property
     def lines(self) -> list[dict[str, Any]]:
         """A line for each method."""
-        return charts.rows_of(self.found.table)
+        return figures.rows_of(self.found.table)
 
     @property
     def differences(self) -> Iterable[tuple[DotPlot, Grid]]:
@@ -277,21 +256,21 @@ class ComparisonView:
             shares, title = measure == "error", MEASURES.get(measure, measure)
             words = f"{title.replace('_', ' ')} on test rows: difference to "
             words += f"{self.found.reference}, seed by seed"
-            rows = charts.rows_of(self.found.differences(measure))
+            rows = figures.rows_of(self.found.differences(measure))
             rows = sorted(rows, key=lambda row: row["mean"])
             table = [
                 {
                     "method": str(row["method"]),
-                    "difference": charts.signed(row["mean"], shares),
-                    "from": charts.signed(row["low"], shares),
-                    "to": charts.signed(row["high"], shares),
+                    "difference": figures.signed(row["mean"], shares),
+                    "from": figures.signed(row["low"], shares),
+                    "to": figures.signed(row["high"], shares),
                     "these data": str(row["word"]),
                     "other people": str(row["population_word"]),
                     "seeds": int(row["seeds"]),
                 }
                 for row in rows
             ]
-            chart = charts.differences(rows, words, shares=shares)
+            chart = figures.differences(rows, words, shares=shares)
             if chart.rows:
                 yield chart, Grid(words, table)
 
@@ -302,24 +281,14 @@ class ComparisonView:
 
     @property
     def means(self) -> Grid:
-        """Means on test rows, with standard errors over seeds."""
+        """Means on test rows with their standard errors, and what training took."""
         rows = [
-            {
-                "method": str(x["method"]),
-                **{t: _mean(x, k) for k, t in MEASURES.items()},
-            }
-            for x in self.lines
+            {"method": str(one["method"])}
+            | {title: _mean(one, key) for key, title in MEASURES.items()}
+            | {"rounds": one["rounds"], "seconds": f"{one['seconds']:,.2f}"}
+            for one in self.lines
         ]
-        return Grid("Means on test rows", rows, "stack list")
-
-    @property
-    def costs(self) -> Grid:
-        """What training took."""
-        rows = [
-            {"method": str(x["method"])} | {t: _cost(x, k) for k, t in COSTS.items()}
-            for x in self.lines
-        ]
-        return Grid("Costs of training", rows)
+        return Grid("Means on test rows, and cost of training", rows, "stack list")
 
 
 def _mean(line: Mapping[str, Any], key: str) -> str:
@@ -330,13 +299,6 @@ def _mean(line: Mapping[str, Any], key: str) -> str:
         return f"{100 * value:.1f} %" + (f" ± {100 * error:.1f}" if error > 0 else "")
     # What is the same in every seed was drawn once, however often it was run.
     return f"{value:.4f}" + (f" ± {error:.4f}" if error > 0 else "")
-
-
-def _cost(line: Mapping[str, Any], key: str) -> str:
-    value = line[key]
-    if math.isnan(value):
-        return "–"
-    return f"{value:,.2f}" if key == "seconds" else f"{value:,.0f}"
 
 
 @dataclass(frozen=True)
@@ -440,7 +402,7 @@ def render(
         page=found,
         tables=tables,
         Grid=Grid,
-        charts=charts,
+        charts=figures,
         card=card,
         embedded=embedded,
         glossary=json.loads(packaged("glossary.json")),

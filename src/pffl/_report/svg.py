@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 
-from pffl._report.chart import COLOURS, Axis, Chart, ChartRow, DotPlot, Line, Mark, Plot
+from pffl.figures import COLOURS, Axis, Chart, ChartRow, DotPlot, Line, Mark, Plot
 from pffl.text import visible
 
 SHAPES = {

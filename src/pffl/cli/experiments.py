@@ -177,7 +177,6 @@ def _show_comparison(found: Comparison) -> None:
 
     view = ComparisonView("", found)
     terminal.print_rows(view.means.rows)
-    terminal.print_rows(view.costs.rows)
     terminal.show(
         "",
         "Test rows, mean ± standard error over seeds. Smaller is better everywhere. "

@@ -29,9 +29,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from pffl import files
-from pffl._report.chart import Plot
-from pffl._report.charts import differences as differences_chart
-from pffl._report.charts import fronts
 from pffl._solve import open_engine, setting_of
 from pffl.constraints import (
     BoundedGroupLoss,
@@ -62,6 +59,8 @@ from pffl.experiments.trial import (
     few_people,
     measures,
 )
+from pffl.figures import Plot, fronts
+from pffl.figures import differences as differences_chart
 from pffl.files import Journal
 from pffl.methods import METHODS
 from pffl.methods.auto import Auto
