@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pffl._monitor import Monitor
 
 AUDITS = "audits"  # where they are written
-WHOLE = {"test_fraction": 0.0, "validation_fraction": 0.0}
 
 SAVED = argument("MODEL", "A run directory or a model file.")
 TABLE = (
@@ -95,7 +94,7 @@ def audit(
     Example: pffl audit probabilities.csv people.csv --label y --group sex
     """
     from pffl import runs
-    from pffl._audit import as_trained, is_ours, open_model, save_audit
+    from pffl._audit import as_trained, open_model, save_audit
     from pffl._audit import audit as audit_model
     from pffl.cli.run import print_result
     from pffl.engines import ENGINES
@@ -103,24 +102,13 @@ def audit(
 
     if certify is not None:
         draft = draft.certified(certify)
-    sections = as_trained(model, draft.sections)
-    data, typed = sections.get("data", {}), draft.sections.get("data", {})
-    ours = is_ours(model)
-    # All rows are judged the same way, but those that a model of ours was trained on.
-    whole = "path" in data and not (split or "test_fraction" in typed)
-    if whole and not ours:
-        sections["data"] = {**data, **WHOLE}
-    draft, bounded = replace(draft, sections=sections), False
+    draft = replace(draft, sections=as_trained(model, draft.sections))
+    bounded = False
     if draft.sections.get("constraint"):  # one without a bound only names cells
         draft, bounded = draft.with_a_bound()
     spec = draft.check()
     with runs.lock(out or runs.make_next(AUDITS, spec.data.name)) as held:
         audited, rows = open_model(model, spec.data)
-        others = rows.fingerprint != audited.predictor.fingerprint
-        if whole and others and len(rows.splits) > 1:
-            values = {**spec.data.values, **WHOLE}
-            spec = replace(spec, data=replace(spec.data, values=values))
-            audited, rows = open_model(model, spec.data)
         looks = audited.looks.after(Looks.of(held.directory))
         found = audit_model(
             replace(audited, looks=looks),
