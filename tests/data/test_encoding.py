@@ -8,8 +8,6 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -19,15 +17,6 @@ from pffl.errors import DataError
 from tests.data.tables import people
 from tests.inside import encode_values
 from tests.raising import raises
-
-
-@given(st.lists(st.one_of(st.integers(-9, 9), st.text(max_size=3)), min_size=1))
-def test_codes_lead_back_to_the_values(values):
-    column = np.empty(len(values), dtype=object)
-    column[:] = values
-    names, codes = encode_values(column, "column")
-    assert [names[code] for code in codes] == [str(value) for value in values]
-    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize(

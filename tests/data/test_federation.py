@@ -3,14 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from pffl.data import Attribute, DataWarning, Federation, Rows, Schema, Silo
-from pffl.errors import DataError, UsageError
+from pffl.data import Federation, Rows, Silo
+from pffl.errors import DataError
 from tests.data.tables import SCHEMA, rows, silo
 from tests.inside import as_csr, draw_parts
 from tests.raising import raises
@@ -52,14 +50,6 @@ def test_parts_cover_each_row_once_and_leave_one_for_training(count, test, seed)
     assert count == 0 or len(parts["train"]) >= 1
 
 
-@pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
-def test_fractions_are_checked(fraction):
-    with raises(UsageError, "wrong-value", "test_fraction"):
-        build(test_fraction=fraction)
-    with raises(UsageError, "no-training-rows"):
-        build(test_fraction=0.6, validation_fraction=0.5)
-
-
 def test_silos_are_views_of_one_copy_in_single_precision_too():
     for kind in (np.float64, np.float32):
         federation = build(X=arrays()["X"].astype(kind))
@@ -97,36 +87,6 @@ def test_wrong_codes_and_shapes_are_named_with_their_place():
         Federation(SCHEMA, (wide, short))
     with raises(DataError, "no-training-rows", "train"):
         Federation(SCHEMA, (Silo("a", 0, {"test": rows()}),))
-
-
-def test_inputs_named_like_a_protected_attribute():
-    given = {"features": ("age", "group", "income")}
-    with pytest.warns(DataWarning, match="among the inputs: group"):
-        build(**given)
-
-
-def test_the_hash_knows_the_order_of_the_attributes():
-    sex, race = Attribute("sex", ("f", "m")), Attribute("race", ("a", "b"))
-    one = Schema(("x",), (sex, race), ("no", "yes"))
-    other = Schema(("x",), (race, sex), ("no", "yes"))
-    assert one.groups != other.groups
-    assert one.hash != other.hash
-
-
-def test_rows_that_never_were_a_table_have_a_preparation_too():
-    federation = Federation.from_arrays(
-        np.arange(12.0).reshape(6, 2),
-        [0, 1, 0, 1, 0, 1],
-        sensitive_features={"sex": list("fmfmfm")},
-        silo=[0, 0, 0, 1, 1, 1],
-        features=["age", "income"],
-        test_fraction=0.0,
-    )
-    table = pd.DataFrame(federation.pooled().X, columns=["age", "income"])
-    table = table.assign(sex=list("fmfmfm"), label=[0, 1, 0, 1, 0, 1])
-    rows = federation.encoding.rows(table)
-    np.testing.assert_array_equal(rows.X, federation.pooled().X)
-    np.testing.assert_array_equal(rows.group, federation.pooled().group)
 
 
 def test_rows_on_both_sides_are_counted():

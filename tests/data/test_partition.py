@@ -55,14 +55,6 @@ def test_dirichlet_skews_at_small_and_balances_at_large_alpha():
     assert np.abs(np.bincount(codes) - expected).max() <= 1
 
 
-def test_names_of_silos_are_in_order():
-    names = partition.silo_names(12)
-    assert names[0] == "silo 01"
-    assert sorted(names) == list(names)
-    one, other = (partition.equal(100, 5, seed=seed)[0] for seed in (0, 1))
-    assert (one != other).any()
-
-
 @pytest.mark.parametrize(
     ("cut", "given", "code"),
     [

@@ -25,38 +25,10 @@ def test_columns_become_inputs():
         build(drop=["age", "income", "job"])
 
 
-def test_rows_are_encoded_as_a_reader_would():
-    frame = people(40)
-    federation = build(frame, test_fraction=0.0)
-    rows = federation.silos[1].rows()
-    mine = frame[frame["branch"] == "south"]
-    assert len(rows) == len(mine)
-    np.testing.assert_array_equal(rows.X[:, 0], mine["age"])
-    np.testing.assert_array_equal(rows.X[:, 3], mine["job"] == "nurse")
-    np.testing.assert_array_equal(rows.y, mine["hired"] == "yes")
-    np.testing.assert_array_equal(rows.group, mine["sex"] == "m")
-
-
 def test_several_protected_columns_stay_out_of_the_inputs():
     federation = build(group=["sex", "race"])
     assert len(federation.schema.groups) == 6
     assert not any(f.startswith(("sex", "race")) for f in federation.schema.features)
-
-
-def test_positive_label_can_be_chosen():
-    declared = {"hired": {"values": ["yes", "no"]}}
-    assert build(columns=declared).schema.labels == ("yes", "no")
-    with raises(DataError, "unknown-category", "'no'"):
-        build(columns={"hired": {"values": ["yes", "perhaps"]}})
-
-
-def test_numeric_target():
-    federation = build(label="income", classification=False, drop=["hired"])
-    assert federation.schema.labels == ()
-    with raises(DataError, "too-many-classes"):
-        build(label="income")
-    with raises(DataError, "not-numbers"):
-        build(label="job", classification=False)
 
 
 def test_options_are_checked_together():
@@ -73,21 +45,6 @@ def test_options_are_checked_together():
     known = ("'hird': did you mean 'hired'", "'sexx': did you mean 'sex'", "'zzz'")
     with raises(DataError, "missing-column", *known, "'age', 'income'"):
         build(label="hird", group="sexx", drop=["zzz"])
-
-
-def test_missing_inputs():
-    frame = people().astype({"age": float})
-    frame.loc[:2, "age"] = np.nan
-    frame.loc[5, "job"] = None
-    with raises(DataError, "missing-values", "'age': 3", "'job': 1"):
-        build(frame)
-    marked = build(frame, missing="indicator", test_fraction=0.0)
-    names = marked.schema.features
-    X = marked.pooled().X
-    assert X[:, names.index("age=missing")].sum() == 3
-    assert X[:, names.index("job=missing")].sum() == 1
-    assert X[X[:, names.index("age=missing")] == 1, names.index("age")].sum() == 0
-    assert len(X) == len(frame)
 
 
 def test_new_rows_are_encoded_alike():

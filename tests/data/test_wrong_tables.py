@@ -111,6 +111,24 @@ CASES: dict[str, tuple[Any, dict[str, Any], str | None, str]] = {
     "a label declared as text": (
         same, {"columns": {"hired": {"hash": 8}}}, "bad-column", "'hired'",
     ),
+    "a label that lacks a declared value": (
+        same, {"columns": {"hired": {"values": ["yes", "perhaps"]}}},
+        "unknown-category", "'no'",
+    ),
+    "the positive label, declared": (
+        same, {"columns": {"hired": {"values": ["yes", "no"]}}}, None, "'no' → 1",
+    ),
+    "a number as label": (same, {"label": "income"}, "too-many-classes", "income"),
+    "words as a target": (
+        same, {"label": "job", "classification": False}, "not-numbers", "job",
+    ),
+    "shares of nothing": (
+        same, {"test_fraction": 0.6, "validation_fraction": 0.5},
+        "no-training-rows", "leave nothing",
+    ),
+    "a share that is none": (
+        same, {"test_fraction": float("nan")}, "wrong-value", "test_fraction",
+    ),
     "columns as a list": (same, {"columns": ["age"]}, "bad-column", "columns"),
 }  # fmt: skip
 

@@ -128,20 +128,6 @@ def test_a_run_directory_is_loaded_unless_its_model_was_changed(tmp_path: Path) 
         pffl.load(tmp_path / "nowhere")
 
 
-def test_numbers_have_no_scores() -> None:
-    table = people().assign(hired=lambda t: 100.0 * t["age"])
-    federation = pffl.Federation.from_table(
-        table, label="hired", group="sex", silo="branch", classification=False
-    )
-    model = pffl.LeastSquares(target_range=(1_000.0, 8_000.0))
-    solution = pffl.solve(federation, None, model=model, random_state=0)
-    found = solution.predict(table.assign(age=np.resize([-500, 40, 500], len(table))))
-    assert (found.min(), found.max()) == (1_000.0, 8_000.0)
-    assert found[1] == pytest.approx(4_000.0, abs=1.0)
-    with raises(UsageError, "predicts-numbers"):
-        solution.decision_function(table)
-
-
 # Values that are new
 
 
@@ -161,14 +147,3 @@ def test_kept_lists_are_written(tmp_path: Path) -> None:
     people().assign(seen=[[1, 2]] * 120, note=["=1"] * 120).to_parquet(path)
     score_file(solved().predictor, path, out, keep=["seen", "note"])
     assert out.read_text().splitlines()[1].startswith("[1 2],'=1,")
-
-
-def test_an_audit_measures_the_predictor_that_is_shipped() -> None:
-    table = people()
-    rows = pffl.Federation.from_table(table, label="hired", group="sex")
-    one = pffl.solve(rows, None)
-    found = pffl.audit(one, rows)
-    assert found.predictor.loss_bound == one.predictor.loss_bound is not None
-    np.testing.assert_array_equal(
-        found.predictor.predict_proba(table), one.predict_proba(table)
-    )
