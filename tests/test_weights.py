@@ -310,7 +310,7 @@ def table(weight: object = None) -> str:
     [
         ("-2", "bad-weights", ("(-2) in line 7",)),
         ("inf", "bad-weights", ("(inf) in line 7",)),
-        ("heavy", "not-numbers", ("'heavy' (1, line 7)",)),
+        ("heavy", "not-numbers", ("'heavy' (line 7)",)),
         ("", "missing-values", ("1",)),
     ],
 )

@@ -45,11 +45,11 @@ def test_everything_wrong_is_listed_in_one_message(command):
     assert (seen.code, seen.out) == (3, "")
     for part in (
         "5 problems",
-        "'âge': not a number: 'unknown' (2, first: line 2)",
-        "'revenu': 4 missing values (first: line 4)",
+        "'âge': 2 values that are no numbers: 'unknown' (line 2, ",
+        "'revenu': 4 missing values (line 4, ",
         "--missing indicator",
         "'embauché': 1 missing values",
-        "'sexe': 3 missing values (first: line 8); to make them a group, declare it: "
+        "to make them a group, declare it: "
         """--set 'columns.sexe.values=["f", "m", "missing"]'""",
         "'branche': 1 missing values",
     ):

@@ -11,6 +11,7 @@ import pytest
 
 import pffl
 from pffl import runs
+from tests.cli.helpers import one_line
 from tests.inside import reading
 from tests.models.test_predictor import LABELS, people, solved
 
@@ -65,8 +66,9 @@ def test_nothing_is_overwritten_and_no_half_file_is_left(
     before = sorted(tmp_path.iterdir())
     seen = command("predict", model, rows, "-o", out)
     assert (seen.code, seen.out) == (3, "")
-    assert f"column 'age': not a number: 'old' (1, line {where})" in " ".join(
-        seen.err.split()
+    assert (
+        f"column 'age': 1 values that are no numbers: 'old' (line {where})"
+        in " ".join(seen.err.split())
     )
     assert sorted(tmp_path.iterdir()) == before
     rows.write_text("\n".join(lines))
@@ -82,18 +84,18 @@ def test_nothing_is_overwritten_and_no_half_file_is_left(
         ("age,job\n", "no-rows", ""),
         ("age,jobs\n30,cook\n", "missing-column", "'jobs'"),
         ("age,job\n30,cook\n31\n", "bad-record", "line 3"),
-        ("age,job\n30,cook\n,cook\n", "missing-values", "(first: line 3)"),
+        ("age,job\n30,cook\n,cook\n", "missing-values", "(line 3)"),
         ("age,job\n30,cook\n\n\n31,pilot\n", "unknown-category", "line 5"),
         ('age,job\n30,"co\nok"\n', "unknown-category", "line 2"),
         ('age,job\n30,"cook\n31,cook\n', "bad-record", "line 2"),
-        ("age,job\n30,cook\ninf,cook\n", "not-finite", "(1, line 3)"),
+        ("age,job\n30,cook\ninf,cook\n", "not-finite", "(line 3)"),
         ("age,job\n30,cook\n1,c\0k\n", "not-text", "zero byte"),
         ("age,age,job\n30,31,cook\n", "repeated-column", "'age'"),
         ('[{"age": 1}]', "not-a-table", "JSON"),
         (
             "age,job\nold,cook\n31,pilot\n,cook\ninf,cook\n",
-            "not-finite",
-            "'pilot' (1, line 3)",  # all bad rows in one round
+            "not-numbers",
+            "'pilot' (line 3)",  # all bad rows in one round
         ),
     ],
 )

@@ -103,15 +103,15 @@ CASES = {
     ),
     "a word": (
         at("age", [3], "unknown"),
-        "", "not-numbers", "'unknown' (1, line 5)", "columns.age.kind",
+        "", "not-numbers", "'unknown' (line 5)", "columns.age.kind",
     ),
-    "a mark for missing": (at("age", [3], "?"), "", "not-numbers", "'?' (1, line 5)"),
+    "a mark for missing": (at("age", [3], "?"), "", "not-numbers", "'?' (line 5)"),
     "-999": (at("age", [3, 4], -999), "", None, "-999 (2 rows) looks like a missing"),
     "beyond a computer": (at("score", [5], 1e300), "", "too-large-numbers", "1e+75"),
-    "infinite": (at("score", [5], "inf"), "", "not-finite", "(1, line 7)"),
+    "infinite": (at("score", [5], "inf"), "", "not-finite", "(line 7)"),
     "missing": (
         at("score", range(4), None),
-        "", "missing-values", "4 missing values (first: line 2)", "--missing indicator",
+        "", "missing-values", "4 missing values (line 2, 3", "--missing indicator",
     ),
     "missing, marked": (
         at("score", range(4), None), "--missing indicator", None, "6 inputs",
@@ -236,6 +236,6 @@ def test_a_file_is_shown_before_anything_is_named(command):
     shown += ("price number ", "born left out 5", "who left out 200 ")
     for start in (*shown, "weight number 5"):
         assert any(line.startswith(start) for line in lines), start
-    assert "'12x' (1, line 11)" in one_line(seen.out)
+    assert "'12x' (line 11)" in one_line(seen.out)
     assert "look protected, by name: sex" in one_line(seen.out)
     assert lines[-1] == "pffl data people.csv --label COLUMN --group COLUMN"

@@ -81,7 +81,7 @@ def test_new_rows_with_flaws_are_refused_in_one_message():
     frame.loc[1, "age"] = "old"
     frame.loc[2, "sex"] = None
     frame.loc[3, "hired"] = "perhaps"
-    parts = ("'job'", "'king' (1, row 0)", "'old' (1, row 1)", "'sex': 1", "'perhaps'")
+    parts = ("'job'", "'king' (row 0)", "'old' (row 1)", "'sex': 1", "'perhaps'")
     with raises(DataError, "unknown-category", *parts):
         federation.encoding.rows(frame)
     with raises(DataError, "missing-column", "age", "hired"):

@@ -80,8 +80,8 @@ CASES: dict[str, tuple[Any, dict[str, Any], str | None, str]] = {
     "a category that is never used": (
         lambda f: f.assign(sex=pd.Categorical(f["sex"], ["f", "m", "x"])), {}, None, "",
     ),
-    "infinity": (put("income", np.inf), {}, "not-finite", "'inf' (1, row 3)"),
-    "a comma": (put("income", "1,5"), {}, "not-numbers", "'1,5' (1, row 3)"),
+    "infinity": (put("income", np.inf), {}, "not-finite", "'inf' (row 3)"),
+    "a comma": (put("income", "1,5"), {}, "not-numbers", "'1,5' (row 3)"),
     "a full-width digit": (put("age", "４１x"), {}, "not-numbers", "'４１x'"),
     "a missing label": (put("hired", None), {}, "missing-values", "missing_label="),
     "label among the inputs": (same, {"inputs": ["hired"]}, "wrong-column", "hired"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -131,19 +131,14 @@ def _row_problems(schema: Schema, rows: Rows) -> Iterator[tuple[str, str]]:
         yield "bad-weights", f"weight: {told}"
 
 
-def weight_problem(
-    weights: FloatArray, place: Callable[[int], str] = lambda row: f"row {row + 1:,}"
-) -> str:
-    """Say which weights are not finite, below 0 or too large, and where the first is.
-
-    ``place(row)`` says where a row is, counted from 0.
-    """
+def weight_problem(weights: FloatArray) -> str:
+    """Say which weights are not finite, below 0 or too large, and the first row."""
     bad = ~((weights >= 0) & (weights <= LARGEST))
     if bad.any():
         first = int(bad.argmax())
         return (
             f"{int(bad.sum()):,} of {len(bad):,} are no number from 0 to {LARGEST:g}, "
-            f"the first ({weights[first]:g}) in {place(first)}"
+            f"the first ({weights[first]:g}) in row {first + 1:,}"
         )
     none = len(weights) and not weights.any()
     return "every weight is zero: no row counts" if none else ""

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data.checks import listing, weight_problem
+from pffl.data.checks import LARGEST, listing
 from pffl.data.read import (
     LINE,
     Table,
@@ -47,7 +47,14 @@ SPARSE_WIDTH, SPARSE_SHARE = 256, 0.25  # least inputs, most that are not 0 in a
 MAX_HASH = 1 << 18  # inputs of a text
 USUAL_WORDS = 64  # different words of a text, at a guess
 LARGEST_WHOLE = 2.0**53
-MOST_SHOWN = 5  # wrong values
+MOST_SHOWN = 5  # rows with a problem
+WORDS = {
+    "missing-values": "missing values",
+    "not-finite": "infinite values",
+    "not-numbers": "values that are no numbers",
+    "unknown-category": "unknown values",
+    "bad-weights": f"weights that are not from 0 to {LARGEST:g}",
+}
 MISSING_REMEDY = (
     ": fill them in, leave the column out (`drop=`) or, in training, mark them "
     "(`missing='indicator'`)"
@@ -59,34 +66,21 @@ MISSING_REMEDY = (
 
 def note(
     problems: Problems,
-    problem: str,
+    code: str,
+    what: str,
     series: pd.Series,
     rows: BoolArray,
     remedy: str = "",
 ) -> None:
-    """Note the rows of a column with a problem: values, counts, and the first place."""
-    if not rows.any():
-        return
-    codes, values = factorize(series[rows])
-    if not values:  # they are missing
-        (what, told), where = problem.rsplit(": ", 1), int(rows.argmax())
-        found = f": {int(rows.sum()):,} {told} (first: {place_of(series, where)})"
-        problems.add(what + found + remedy)
-        return
-    counts, shown = np.bincount(codes), []
-    for k in np.argsort(-counts, kind="stable")[:MOST_SHOWN].tolist():
-        first = place_of(series[rows], int((codes == k).argmax()))
-        often = "first: " if counts[k] > 1 else ""
-        shown.append(f"'{values[k]}' ({counts[k]:,}, {often}{first})")
-    more = len(values) - len(shown)
-    ending = f" and {more:,} more" if more else ""
-    problems.add(problem + f": {', '.join(shown)}{ending}{remedy}")
-
-
-def place_of(series: pd.Series, row: int) -> str:
-    """Say where a row is: its line, in a text file."""
-    number = series.index[row]
-    return f"line {number:,}" if series.index.name == LINE else f"row {number:,}"
+    """Note the rows of a column with a problem: how many, values, and places."""
+    if rows.any():
+        bad = series[rows]
+        values = listing(repr(str(value)) for value in bad.dropna().unique())
+        lines = [f"{number:,}" for number in bad.index[:MOST_SHOWN]]
+        places = ", ".join([*lines, *["…"] * (len(bad) > MOST_SHOWN)])
+        word = "line" if series.index.name == LINE else "row"
+        told = f"{len(bad):,} {WORDS[code]}{': ' * bool(values)}{values}"
+        problems.add(f"[{code}] {what}: {told} ({word} {places}){remedy}")
 
 
 # Values and their names
@@ -124,8 +118,8 @@ def encode_values(values: object, what: str) -> tuple[tuple[str, ...], IntArray]
     remedy = "; give them a value of their own, such as 'missing', or remove these rows"
     with Problems("array", DataError) as problems:
         series = pd.Series(column)
-        told, absent = f"[missing-values] {what}: missing values", series.isna()
-        note(problems, told, series, absent.to_numpy(bool), remedy)
+        absent = series.isna().to_numpy(bool)
+        note(problems, "missing-values", what, series, absent, remedy)
     return category_codes(column)
 
 
@@ -197,15 +191,14 @@ def match_names(
         for name in seen
     ]
     found = np.array(known, np.int64)[codes]
-    absent = (found < 0) & series.isna().to_numpy(dtype=bool)
+    absent = (found < 0) & _absent(series)
     odd = (found < 0) & ~absent
-    told = f"[missing-values] {what}: missing values"
-    note(problems, told, series, absent, remedy)
+    note(problems, "missing-values", what, series, absent, remedy)
     if other:
         found[odd] = codes_of[OTHER]
     else:
-        told, known_are = f"[unknown-category] {what}: unknown values", "; known are "
-        note(problems, told, series, odd, known_are + listing(map(repr, names)))
+        known_are = f"; known are {listing(map(repr, names))}"
+        note(problems, "unknown-category", what, series, odd, known_are)
     return found
 
 
@@ -363,21 +356,17 @@ class Column(Record):
             told: Any = {"other": self.other, "remedy": MISSING_REMEDY}
             codes = match_names(series, self.values, what, problems, **told)
             return [one_hot(codes, len(self.values))]
-        missing = series.isna().to_numpy(dtype=bool)
+        missing = _absent(series)
         if self.hash is not None:
             block: FloatArray | csr_array = count_words(series, self.hash)
         else:
-            numbers, wrong = read_numbers(series)
-            told = f"[not-finite] {what}: infinite values"
-            note(problems, told, series, np.isinf(numbers))
-            told = f"[not-numbers] {what}: not a number"
             entry = {self.name: {"kind": "category"}}
-            remedy = f": write plain numbers, or say `columns={entry!r}`"
-            note(problems, told, series, wrong, remedy)
+            advice = f": write plain numbers, or say `columns={entry!r}`"
+            numbers = numbers_of(series, what, problems, advice)
+            note(problems, "not-finite", what, series, np.isinf(numbers))
             block = np.where(missing, self.fill or 0.0, numbers)
         if self.unmarked:
-            told = f"[missing-values] {what}: missing values"
-            note(problems, told, series, missing, MISSING_REMEDY)
+            note(problems, "missing-values", what, series, missing, MISSING_REMEDY)
         return [block, missing.astype(np.float64)] if self.indicator else [block]
 
 
@@ -544,13 +533,14 @@ class TableEncoder(Record):
             found = match_names(series, self.labels, where, problems, remedy=remedy)
             y = found.astype(np.float64)
         else:
-            y = present_numbers(series, where, problems, remedy)
+            y = numbers_of(series, where, problems)
+            note(problems, "missing-values", where, series, _absent(series), remedy)
         if self.weight is not None:
             where, series = f"weight '{self.weight}'", frame[self.weight]
-            weight = present_numbers(series, where, problems)
-            known_weights = np.nan_to_num(weight, nan=1.0, posinf=np.inf)
-            if told := weight_problem(known_weights, partial(place_of, series)):
-                problems.add(f"[bad-weights] {where}: {told}")
+            weight = numbers_of(series, where, problems)
+            note(problems, "missing-values", where, series, _absent(series))
+            beyond = (weight < 0) | (weight > LARGEST)
+            note(problems, "bad-weights", where, series, beyond)
         group = np.maximum(np.stack(codes, 1), 0)  # those noted are unknown
         return Rows(X, y, self.schema.combine(group), weight=weight)
 
@@ -564,16 +554,17 @@ class TableEncoder(Record):
         return np.array(self.schema.features, dtype=object)
 
 
-def present_numbers(
-    series: pd.Series, what: str, problems: Problems, remedy: str = ""
+def numbers_of(
+    series: pd.Series, what: str, problems: Problems, advice: str = ""
 ) -> FloatArray:
-    """Return a column's numbers; note other values, and missing ones."""
+    """Return a column's numbers, missing as NaN; note other values."""
     numbers, wrong = read_numbers(series)
-    told = f"[not-numbers] {what}: not all values are numbers"
-    note(problems, told, series, wrong)
-    told, absent = f"[missing-values] {what}: missing values", np.isnan(numbers)
-    note(problems, told, series, absent & ~wrong, remedy)
+    note(problems, "not-numbers", what, series, wrong, advice)
     return numbers
+
+
+def _absent(series: pd.Series) -> BoolArray:
+    return series.isna().to_numpy(dtype=bool)
 
 
 def classes_of(values: Any, names: Sequence[str]) -> tuple[Value, ...]:

@@ -235,8 +235,8 @@ def _placed(
     silo, silo_names = _silos(frame, options, known, problems)
     if options.id is not None:
         series = frame[options.id]
-        told = f"[missing-values] id '{options.id}': missing values"
-        kinds.note(problems, told, series, series.isna().to_numpy(dtype=bool))
+        where, absent = f"id '{options.id}'", series.isna().to_numpy(dtype=bool)
+        kinds.note(problems, "missing-values", where, series, absent)
         people = kinds.category_codes(series)
         counts = np.bincount(people[1])
         if several := int((counts > 1).sum()):
