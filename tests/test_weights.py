@@ -308,8 +308,8 @@ def table(weight: object = None) -> str:
 @pytest.mark.parametrize(
     ("weight", "code", "figures"),
     [
-        ("-2", "bad-weights", ("(-2) in line 7",)),
-        ("inf", "bad-weights", ("(inf) in line 7",)),
+        ("-2", "bad-weights", ("(line 7)",)),
+        ("inf", "bad-weights", ("(line 7)",)),
         ("heavy", "not-numbers", ("'heavy' (line 7)",)),
         ("", "missing-values", ("1",)),
     ],

@@ -11,7 +11,6 @@ import pytest
 
 import pffl
 from pffl import runs
-from tests.cli.helpers import one_line
 from tests.inside import reading
 from tests.models.test_predictor import LABELS, people, solved
 
