@@ -21,7 +21,6 @@ from pffl.data import Federation, Rows, Schema, Silo, TableEncoder
 from pffl.deploy import Agreement, InMemory, Limits, Remote, Site, SiteKey
 from pffl.driver import drive
 from pffl.engines import Reference
-from pffl.errors import Problems, UsageError
 from pffl.prepare import Options, Setting
 from pffl.privacy import Privacy
 from pffl.problem import Problem
@@ -229,8 +228,7 @@ def run(
     sections: dict[str, Any] | None = None,
 ) -> Solution:
     """Run the agreed sections, or others, over sites; `ask` may lie about a step."""
-    with Problems("run", UsageError) as problems:
-        plan = read_plan(sections or agreed.run, problems)
+    plan = read_plan(sections or agreed.run)
     assert plan is not None
     k, terms = len(agreed.sites), plan.privacy
     setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, k)
