@@ -25,7 +25,7 @@ from pffl._solve import open_engine
 from pffl.bounds import alarm
 from pffl.bounds.checks import probability
 from pffl.bounds.mean import Bets
-from pffl.constraints import AUTO, EVERY_SILO, Bound, BoundedGroupLoss, Cells
+from pffl.constraints import AUTO, Bound, BoundedGroupLoss, Cells
 from pffl.data.federation import Federation
 from pffl.data.read import is_table, read_table, require
 from pffl.data.rows import contents
@@ -34,6 +34,7 @@ from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import ArtefactError, DataError, UsageError
 from pffl.evidence.figures import named
+from pffl.evidence.measure import cells_of
 from pffl.evidence.record import Evidence, Training, known
 from pffl.flow import Flow, ask_all
 from pffl.models.predictor import Predictor
@@ -390,16 +391,10 @@ def _cells(predictor: Predictor, e: Evidence | None) -> Cells:
     if e is None or any(cell.silo for cell in e.cells):
         groups = BoundedGroupLoss(1.0).cells(schema, ())
         return groups.with_bounds(np.full(len(groups), np.nan))
-    labels: tuple[str | None, ...] = schema.labels or (None,)
-    strata = [(group, label) for group in schema.groups for label in labels]
-    # Watched are mean losses in which people count equally.
-    none = not e.promise or e.minimax or e.terms.on_rates or e.seen.weighted
-    return Cells(
-        tuple(cell.cell for cell in e.cells),
-        np.array([np.nan if none else cell.bound for cell in e.cells]),
-        np.array([[stratum in cell.of for stratum in strata] for cell in e.cells]),
-        np.full(len(e.cells), EVERY_SILO),
-    )
+    cells = cells_of(e, schema)
+    if not e.promise or e.minimax or e.terms.on_rates or e.seen.weighted:
+        return cells.with_bounds(np.full(len(cells), np.nan))  # people count equally
+    return cells
 
 
 # A batch

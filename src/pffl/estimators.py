@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pffl._any_estimator import LARGEST_MULTIPLIER, fit_bounded
 from pffl._solve import prepared, solve
-from pffl.constraints import AUTO, CONSTRAINTS, EVERY_SILO, Cells, Constraint, MinMax
+from pffl.constraints import AUTO, CONSTRAINTS, Constraint, MinMax
 from pffl.data.columns import Column, TableEncoder, as_column, encode_values
 from pffl.data.federation import Federation, as_weights, name_of
 from pffl.data.rows import as_csr, as_inputs, is_sparse
@@ -39,7 +39,7 @@ from pffl.engines import Local
 from pffl.errors import DataError, NotMetError, UsageError, wrong
 from pffl.evidence.conclude import conclude
 from pffl.evidence.looks import Look, Looks
-from pffl.evidence.measure import Wanted, heldout_sample
+from pffl.evidence.measure import Wanted, cells_of, heldout_sample
 from pffl.evidence.record import Evidence, Missing, Sample
 from pffl.evidence.statements import Certificate
 from pffl.methods import PFFL, method_of
@@ -450,12 +450,14 @@ class _Fair(BaseEstimator):
         )
         here = Federation.alike(frame, numbered, options, learnt_from=False)
         here = here.with_inputs(as_inputs(inputs), own.schema.features)
-        terms = replace(evidence.terms, candidates=candidates, later=0)
-        if confidence is not None:
-            terms = replace(terms, confidence=Options(confidence=confidence).confidence)
-        if weight_bound is not None:
-            bound = Options(weight_bound=weight_bound).weight_bound
-            terms = replace(terms, weight_bound=bound)
+        terms = evidence.terms
+        asked = Options(  # which refuses what cannot be
+            confidence=terms.confidence if confidence is None else confidence,
+            weight_bound=terms.weight_bound if weight_bound is None else weight_bound,
+        )
+        sure, heaviest = asked.confidence, asked.weight_bound
+        terms = replace(terms, candidates=candidates, later=0, confidence=sure)
+        terms = replace(terms, weight_bound=heaviest)
         found = self._measured(here, replace(evidence, terms=terms))
         known = Looks(own=tuple(Look(**one) for one in self.looks_))
         found = known.counted(found)
@@ -479,16 +481,7 @@ class _Fair(BaseEstimator):
         data = replace(
             evidence.data, overlap=None, splits={"test": own}, weighted=here.weighted
         )
-        schema, silos, terms = here.schema, list(here.silo_names), evidence.terms
-        labels: tuple[str | None, ...] = schema.labels or (None,)
-        strata = [(group, label) for group in schema.groups for label in labels]
-        of = [silos.index(c.silo) if c.silo else EVERY_SILO for c in evidence.cells]
-        cells = Cells(
-            evidence.names,
-            evidence.bounds,
-            np.array([[one in cell.of for one in strata] for cell in evidence.cells]),
-            np.array(of),
-        )
+        terms, cells = evidence.terms, cells_of(evidence, here.schema, here.silo_names)
         engine, options = Local(here), Options(weighting=terms.weighting)
         problem = prepared(engine, None, None, Auto(), options, 0)[0]
         problem = replace(

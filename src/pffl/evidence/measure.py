@@ -19,7 +19,8 @@ import numpy as np
 
 from pffl import __version__
 from pffl.bounds.mean import Bets, Moments, plan
-from pffl.constraints import BoundedGroupLoss
+from pffl.constraints import EVERY_SILO, BoundedGroupLoss, Cells
+from pffl.data.schema import Schema
 from pffl.errors import DataError
 from pffl.evidence import proofs
 from pffl.evidence.figures import tolerance
@@ -476,6 +477,19 @@ def cell_facts(
         )
         for z, name in enumerate(cells.names)
     ]
+
+
+def cells_of(evidence: Evidence, schema: Schema, silos: Sequence[str] = ()) -> Cells:
+    """Return the cells that `cell_facts` describes, for these groups and silos."""
+    labels: tuple[str | None, ...] = schema.labels or (None,)
+    strata = [(group, label) for group in schema.groups for label in labels]
+    places = [silos.index(c.silo) if c.silo else EVERY_SILO for c in evidence.cells]
+    return Cells(
+        evidence.names,
+        evidence.bounds,
+        np.array([[one in cell.of for one in strata] for cell in evidence.cells]),
+        np.array(places),
+    )
 
 
 def model_facts(problem: Problem, w: FloatArray) -> ModelFacts:
