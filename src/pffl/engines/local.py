@@ -1073,12 +1073,11 @@ def evaluate(
             stands_for = layout.times(rows)
             for place, (query, into) in enumerate(zip(queries, sums, strict=True)):
                 z = model.scores(query.w, X)
-                columns = query.columns(
-                    model.score_losses(z, y),
-                    model.score_classes(z),
-                    y,
-                    partial(model.score_bounded_losses, z, y),
-                )
+                losses = model.score_losses(z, y)
+                bounded_at = partial(model.score_bounded_losses, z, y)
+                if model.n_classes:  # which follow from their own
+                    bounded_at = partial(model.bounded, losses)
+                columns = query.columns(losses, model.score_classes(z), y, bounded_at)
                 into[piece.units] += piece.sums(
                     query.weighed(columns, weight, stands_for)
                 )

@@ -268,20 +268,18 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         """Per-example values of `COLUMNS`, and of the trials, shape (n, 8 + trials)."""
         cut = bounded(self.loss_bound) if np.isfinite(self.loss_bound) else losses
         blank = np.zeros_like(losses)
-        return np.stack(
-            [
-                np.ones_like(losses),
-                losses,
-                losses**2,
-                cut,
-                cut**2,
-                blank if classes is None else (classes == y).astype(np.float64),
-                blank if classes is None else (classes == 1).astype(np.float64),
-                np.ones_like(losses),
-                *(bounded(trial) for trial in self.trials.tolist()),
-            ],
-            axis=1,
-        )
+        found = [
+            np.ones_like(losses),
+            losses,
+            losses**2,
+            cut,
+            cut**2,
+            blank if classes is None else classes == y,
+            blank if classes is None else classes == 1,
+            np.ones_like(losses),
+            *(bounded(trial) for trial in self.trials.tolist()),
+        ]
+        return np.array(found, dtype=np.float64).T  # each column in one piece
 
     def weighed(
         self,
