@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pffl.errors import UsageError
 from tests.inside import Bets, alarm
 from tests.inside import mean_BETS as BETS
-from tests.raising import raises
 
 M = 3.0
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
@@ -63,32 +61,6 @@ def test_it_is_the_formula_and_never_above_it(seed: int, many: int, u: float) ->
         found = float(wealth.log_values(bets)[0])
         assert found <= math.log(value) + 1e-13 * (1 + abs(math.log(value)))
         assert found == pytest.approx(math.log(value), rel=1e-10, abs=1e-10)
-
-
-def test_a_bound_of_zero_is_crossed_by_any_loss() -> None:
-    (level,) = alarm.levels([0.0])
-    bets = alarm.plan([0.0])
-    for loss, rings in ((1e-3, True), (0.0, False)):
-        above = sums(np.full(10, loss), bets.gammas[0], level)[None]
-        wealth = alarm.Wealth.none((1, BETS)).after(alarm.gains(bets, above, [10]), 10)
-        assert (wealth.log_values(bets)[0] > 20) == rings
-
-
-def test_sums_of_no_losses_are_refused() -> None:
-    bets = alarm.plan([0.6])
-    worst = (np.full((1, BETS), -1e3), np.zeros((1, 2)), np.full((1, BETS), np.inf))
-    for bad in worst:
-        with raises(UsageError, "wrong-value"):
-            alarm.gains(bets, bad, [10])
-    with raises(UsageError, "wrong-value"):
-        alarm.gains(bets, np.zeros((1, BETS)), [-1])
-    for confidence in (0.0, 1.0, 1.5, math.nan):
-        with raises(UsageError, "wrong-value", "0", "1"):
-            alarm.threshold(2, confidence)
-    with raises(UsageError, "wrong-value", "cells"):
-        alarm.threshold(0, 0.95)
-    with raises(UsageError, "wrong-value", "bounds"):
-        alarm.plan([-0.1])
 
 
 # By simulation
