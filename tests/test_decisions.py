@@ -22,7 +22,6 @@ from sklearn.metrics import confusion_matrix, roc_auc_score
 import pffl
 from pffl.errors import PFFLError
 from tests.raising import raises
-from tests.reports.browsing import needs_browser
 from tests.reports.browsing import window as window
 from tests.verifying import not_verified
 
@@ -210,36 +209,6 @@ def test_the_slider_holds_the_figures(solution, test_rows):
         cut = float(step.removeprefix("threshold "))
         assert sum(thresholds["selected"][k]) == (p > cut).sum()
     assert pffl.report(solution) == pffl.report(solution)
-
-
-@needs_browser
-def test_a_slider_shows_rates_of_another_threshold(
-    solution, test_rows, window, tmp_path
-):
-    y, groups, p = test_rows
-    page = tmp_path / "page.html"
-    page.write_text(pffl.report(solution), encoding="utf-8")
-    window.show(page, 1000)
-    figures = figures_of(page.read_text("utf-8"))[0]
-    for place in (figures["at"], 2, len(figures["steps"]) - 1):
-        shown = window.run(
-            """const f = document.querySelector("figure.slider");
-            const i = f.querySelector("input");
-            i.value = arguments[0]; i.dispatchEvent(new Event("input"));
-            return [...f.querySelectorAll("tbody tr")].map(
-              tr => [...tr.cells].map(cell => cell.textContent))""",
-            place,
-        )
-        cut = float(figures["steps"][place].removeprefix("threshold "))
-        expected = []
-        for name in [*solution.evidence.groups, "all"]:
-            own = (groups == name) | (name == "all")
-            rates = by_label(y[own], p[own] > cut)
-            expected.append([name, *(f"{100 * rate:.1f} %" for rate in rates)])
-        assert [row[0] for row in shown] == [row[0] for row in expected]
-        for one, other in zip(shown, expected, strict=True):
-            for text, right in zip(one[1:], other[1:], strict=True):
-                assert float(text[:-2]) == pytest.approx(float(right[:-2]), abs=0.1001)
 
 
 # Explaining other estimators

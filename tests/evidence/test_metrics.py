@@ -158,16 +158,3 @@ def test_rates_of_groups_are_those_of_the_rows_with_exact_intervals():
             exact = binomtest(k, n).proportion_ci(0.9, "exact")
             assert rate.lower == pytest.approx(exact.low, abs=1e-9)
             assert rate.upper == pytest.approx(exact.high, abs=1e-9)
-
-
-def test_rates_of_training_rows_have_no_interval_and_numbers_no_rates():
-    federation = make_federation(3, test=0)
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(5.0), random_state=0)
-    for one in conclude(solution.evidence).rates:
-        assert one.rows == "training"
-        assert one.error.value is not None
-        assert (one.error.lower, one.error.upper) == (None, None)
-    _, several = solved_groups(labels=3)
-    assert {one.false_positive for one in conclude(several.evidence).rates} == {None}
-    _, numeric = solved_groups(labels=0)
-    assert conclude(numeric.evidence).rates == []

@@ -11,10 +11,10 @@ import pytest
 import pffl
 from pffl.engines import Local
 from pffl.queries import Expand, Query
-from tests.driving import drive, expand, measure
+from tests.driving import measure
 from tests.evidence.test_gap import drawn, random_pair
 from tests.helpers import make_federation
-from tests.inside import Before, Pair, auto, solver
+from tests.inside import Before, Pair, auto
 from tests.verifying import not_verified
 
 
@@ -46,33 +46,6 @@ def test_a_gap_over_a_ball(radius):
         true = oracle.upper(point.w) - oracle.least(point.multipliers, radius)
         assert gap.gap >= true - 1e-9
         assert gap.gap <= 1.05 * true + 1e-6
-
-
-@pytest.mark.usefixtures("narrow")
-def test_an_equation_in_hessians_is_solved_as_far_as_products_go():
-    rng, engine, problem, _ = drawn(0)
-    lam = np.array([0.3, 0.7])
-    here = expand(engine, problem, np.zeros(problem.n_parameters))
-    rows, group = _pooled(engine.federation, problem)
-    H = np.zeros((problem.n_parameters,) * 2)
-    for z in range(2):
-        mine = rows[group == z]
-        H += lam[z] * 0.25 * mine.T @ mine / len(mine)  # at w = 0
-    target = rng.normal(size=len(H))
-    errors = []
-    for most in (0, 1, 2, len(H)):
-        v = drive(engine, solver(problem, 0.0, lam, here, iter(range(most)))(target))
-        error = v - np.linalg.solve(H, target)
-        errors.append(float(np.sqrt(error @ H @ error)))
-    assert errors == sorted(errors, reverse=True)
-    assert errors[-1] <= 1e-5 * errors[0]
-
-
-def _pooled(federation: Any, problem: Any) -> tuple[Any, Any]:
-    parts = [silo.rows("train") for silo in federation.silos]
-    X = problem.task.model.inputs.apply(np.concatenate([part.X for part in parts]))
-    X = np.column_stack([X, np.ones(len(X))])
-    return X, np.concatenate([part.group for part in parts])
 
 
 BOUND = pffl.BoundedGroupLoss(0.66)

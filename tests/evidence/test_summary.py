@@ -40,13 +40,3 @@ def test_figures_are_marked_exactly_where_they_are_above(evidence, title):
         assert [str(f).startswith(tables.ABOVE) for f in figures] == [over] * len(
             values
         )
-
-
-def test_the_interval_of_a_rate_is_rounded_outwards(evidence):
-
-    for row, group in zip(
-        tables.rate_table(conclude(evidence)), conclude(evidence).rates, strict=True
-    ):
-        low, high = map(float, row["errors"].split("(")[1].rstrip(")").split("–"))
-        assert low / 100 <= group.error.lower <= group.error.upper <= high / 100
-        assert row["people"] == f"{group.error.people:,}"

@@ -111,24 +111,3 @@ def _with_tests(federation: pffl.Federation, tests):
         for silo, rows in zip(federation.silos, tests, strict=True)
     )
     return replace(federation, silos=silos)
-
-
-def test_weights_of_one_are_none_and_equal_ones_cost_nothing():
-    plain, ones, sevens = (
-        pffl.solve(
-            federation(s),
-            pffl.BoundedGroupLoss(0.72),
-            options=pffl.Options(weight_bound=7.0),
-            random_state=0,
-        ).evidence
-        for s in (None, np.ones(1500), np.full(1500, 7.0))
-    )
-    assert not ones.weighted
-    assert said(ones, "holdout_error").available
-    np.testing.assert_array_equal(
-        Judged(ones).heldout.upper, Judged(plain).heldout.upper
-    )
-    assert sevens.weighted
-    assert sevens.terms.weight_bound == 7.0
-    room = Judged(plain).heldout.upper - plain.heldout.means
-    assert (Judged(sevens).heldout.upper - plain.heldout.means < 1.02 * room).all()

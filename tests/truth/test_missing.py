@@ -19,11 +19,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import pffl
-from pffl.tensors import Parcel, pack, unpack
 from tests.declared import columns
 from tests.deploy.sites import remote
 from tests.helpers import without_zeros
-from tests.raising import raises
 
 ROWS = 900
 NUMBERS, CITY = ["income", "year", "age"], ["city"]
@@ -181,14 +179,3 @@ def test_sites_that_only_answer_fill_alike(method: Any) -> None:
     )
     np.testing.assert_allclose(there.w, here.w, rtol=0, atol=1e-9)
     np.testing.assert_allclose(masked.w, here.w, rtol=0, atol=1e-7)
-
-
-@pytest.mark.parametrize("version", [2, 3, 4, 5])
-def test_a_file_from_before_is_refused_by_name(version: int, tmp_path: Path) -> None:
-    place = tmp_path / "model.safetensors"
-    pffl.solve(federation(people()), None, random_state=0).predictor.save(place)
-    parcel = unpack(place.read_bytes())
-    header = {**parcel.header, "version": version}
-    place.write_bytes(pack(Parcel(header, parcel.arrays)))
-    with raises(pffl.PFFLError, "old-model-file", f"format {version}", "train"):
-        pffl.load(place)

@@ -6,13 +6,11 @@ Own losses are computed here from coefficients, shipped ones from `predict_proba
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 
 import pffl
 from pffl.errors import NotMetError
@@ -193,19 +191,6 @@ def test_a_loss_without_a_bound_is_not_measured_for_new_people():
     ):
         here = table.group == people.schema.groups.index(name)
         assert loss == pytest.approx(losses[here].mean(), rel=1e-9)
-
-
-def test_separable_rows_without_a_ridge():
-    rng = np.random.default_rng(0)
-    X, group = rng.normal(size=(60, 2)), rng.choice(["f", "m"], 60)
-    rows = Rows(X, (X[:, 0] > 0).astype(int), group)
-    model = pffl.FairClassifier(0.3, l2=0.0)
-    with warnings.catch_warnings():  # its gap is nearer to 0 than rounding can show
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(X, rows.y, sensitive_features=group)
-    assert (model.group_loss_["loss"] < 1e-6).all()
-    assert model.loss_bound_ in LIST
-    check_model(model, rows, 0.3)
 
 
 def test_three_classes_are_mixed_not_clipped():

@@ -86,30 +86,6 @@ def test_what_is_of_one_run_is_refused_elsewhere(
     assert [place.name for place in Path().iterdir()] == ["my.toml"]
 
 
-def test_other_keys_without_effect_are_refused_and_usual_values_are_not(
-    command: Command,
-) -> None:
-    one = Path("my.toml")
-    one.write_text(f"{FILE}[model]\nl2 = 0.5\n[run]\nweighting = 'rows'\n")
-    found = command("feasible", "my.toml")
-    assert (found.code, found.error) == (2, "no-effect")
-    assert "model.l2" in found.err
-    assert "run.weighting" in found.err
-    one.write_text(f"{FILE}[run]\nweighting = 'silos'\nempty_cells = 'refuse'\n")
-    assert command("feasible", "my.toml").code == 0
-    one.write_text(f"{FILE}[method]\nkind = 'pffl'\n")  # for whoever trains it
-    assert command("feasible", "my.toml").code == 0
-    for typed in ("method.kind=pffl", "about.owner=We", "privacy.secure_sum=true"):
-        assert command("feasible", "my.toml", "--set", typed).error == "no-effect"
-    one.write_text(f"{FILE}[run]\nmodels = 3\n")
-    found = command("run", "my.toml")
-    assert (found.code, found.error) == (2, "no-effect")
-    one.write_text(f"{FILE}[policy]\nquorum = 0.5\n")
-    found = command("run", "my.toml")
-    assert (found.code, found.error) == (2, "unknown-key")
-    assert [place.name for place in Path().iterdir()] == ["my.toml"]
-
-
 def test_a_run_stands_for_its_data_whatever_it_certified(command: Command) -> None:
     Path("my.toml").write_text(f"{FILE}[run]\nsmallest_bound = true\n")
     assert command("run", "my.toml", "--out", "one").code == 0

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from tests.cli.helpers import Command, Outcome
-from tests.declared import columns_file
 
 KINDS = {
     "missed (false negatives)": "false_negative",
@@ -154,18 +152,6 @@ def test_rates_of_the_model_without_bounds_are_those_of_a_run_without(
             assert bound[kind]["unconstrained"] == pytest.approx(free[kind]["value"])
 
 
-def test_a_screen_is_one_screen_and_details_are_asked_for(command: Command) -> None:
-    table()
-    bound = ("--constraint", "cbgl", "--bound", "0.75")
-    short = command(*about("two", *bound))
-    long = command(*about("two", *bound, "--verbose"))
-    assert len(lines_of(short)) <= 24
-    first = "\n".join(lines_of(short)[:-3])  # folder, model, notes
-    assert first in "\n".join(lines_of(long))
-    assert len(lines_of(long)) > 2 * len(lines_of(short))
-    assert "–" in long.out  # intervals
-
-
 def test_several_classes_have_errors_only_and_numbers_no_rates(
     command: Command,
 ) -> None:
@@ -188,35 +174,3 @@ def test_without_test_rows_nothing_is_said_of_them(command: Command) -> None:
     }
     assert all(len(figures) == 4 for figures in losses(seen).values())
     assert set(rates(seen)) == set(KINDS)  # of the training rows
-
-
-def test_an_impossible_bound_names_one_that_can_be_met(command: Command) -> None:
-    table()
-    seen = command(*about("two", "--bound", "0.3", "--out", "here"))
-    assert (seen.code, verdicts(seen)["training"]) == (4, ("✗", "impossible"))
-    line = next(line for line in lines_of(seen) if "impossible" in line)
-    numbers = [
-        float(text) for text in re.findall(r"0\.\d{3,}", seen.out.split(line)[1])
-    ]
-    numbers += [float(text) for text in re.findall(r"0\.\d{3,}", line)]
-    (least,) = [number for number in numbers if number >= result()["smallest_bound"]][
-        :1
-    ]
-    again = command(*about("two", "--bound", str(least)))
-    assert verdicts(again)["training"][1] == "met"
-
-
-def test_noise_is_shown_as_intervals_and_names_nobody(command: Command) -> None:
-    table()
-    people = pd.read_csv("people.csv").drop(columns=["three", "amount"])
-    ends = {"x": (-4, 4), "z": (-4, 4)}
-    columns = columns_file(Path("c.toml"), people, ranges=ends)
-    limits = ("--set", f"columns={columns}")
-    budget = ("--bound", "0.62", "--epsilon", "3", *limits, "--out", "here")
-    seen = command(*about("two", *budget))
-    ends = {cell: figures[1:] for cell, figures in losses(seen).items()}
-    for name, (low, high, *_) in ends.items():
-        cell = next(c for c in result()["cells"] if c["cell"] == name)
-        assert float(low.lstrip("▲")) <= cell["train_loss"] <= float(high)
-    assert seen.code == 4
-    assert "about" in lines_of(seen)[0]
