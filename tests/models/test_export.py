@@ -125,6 +125,11 @@ CASES = {
         pffl.LogisticRegression(),
         {"missing": "indicator", "columns": {"account": {"kind": "category"}}},
     ),
+    "filled": (
+        lambda rng: {k: v for k, v in credit(rng).items() if k != "savings"},
+        pffl.LogisticRegression(),
+        {"columns": {"amount": {"fill": 3e3}, "rate": {"fill": 0.5}}},
+    ),
     "far": (far, pffl.LogisticRegression(l2=1e-2), {}),
     "raw": (adult, pffl.LogisticRegression(standardize=False, intercept=False), {}),
     "three": (seasons, pffl.SoftmaxRegression(), {}),

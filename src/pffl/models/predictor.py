@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -487,18 +487,15 @@ def read_model(path: str | os.PathLike[str], *, module: object = None) -> Predic
     place = Path(path)
     content = files.read(place, largest=MAX_BYTES)
     try:
-        header, arrays = _opened(content)
-        return _assemble(header, arrays, module)
+        return _assemble(content, module)
     except PFFLError as error:
-        if error.code == "old-model-file":
-            raise ArtefactError(f"[old-model-file] '{place}': {error}") from error
-        raise ArtefactError(
-            f"[bad-model-file] '{place}' cannot be read as a model: {error}"
-        ) from error
+        code = "old-model-file" if error.code == "old-model-file" else "bad-model-file"
+        told = f"'{place}' cannot be read as a model: {error}"
+        raise ArtefactError(f"[{code}] {told}") from error
 
 
-def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
-    """Return header and arrays, of the right names and kinds."""
+def _assemble(content: bytes, module: object) -> Predictor:
+    """Bind the model to its schema; check every array and length against it."""
     metadata, arrays = judge(content)
     oldest = metadata.get("format") == FORMAT  # 0.1.0 wrote it elsewhere
     plain = {"format": FORMAT, "version": 1} if oldest else unpack(content).header
@@ -512,6 +509,7 @@ def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
         raise Malformed(
             f"[other-format] format and version are {found}, not {(FORMAT, VERSION)}"
         )
+    header = read(_Header, plain, source="header", error=Malformed)
     bad = set(ARRAYS) ^ set(arrays)
     for name, array in arrays.items():
         numbers = array if array.dtype == np.float64 else np.full(1, np.nan)
@@ -523,16 +521,9 @@ def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
             f"[wrong-arrays] it must hold vectors of finite 64-bit numbers, {ARRAYS}; "
             f"wrong or missing: {sorted(bad)}"
         )
-    return read(_Header, plain, source="header", error=Malformed), arrays
-
-
-def _assemble(
-    header: _Header, arrays: Mapping[str, NDArray[np.float64]], module: object
-) -> Predictor:
-    """Bind the model to its schema, and check every length against it."""
-    schema, cells = header.schema, header.cells
     # Views of the file's bytes cannot be written to.
     w, multipliers, mean, scale, fill, bounds = (np.array(arrays[n]) for n in ARRAYS)
+    schema, cells = header.schema, header.cells
     unbound: Model
     if header.model == Probabilities().describe():
         unbound = Probabilities()  # of an audit: no silo is ever asked to rebuild it
@@ -546,12 +537,11 @@ def _assemble(
     model = unbound.bind(schema, inputs).with_target(target)
     d, k = schema.n_features, len(cells)
     filled = gaps.shape[1] and len(schema.indicators)
-    expected = (model.n_parameters, k, d, d, filled, k)
-    for name, length in zip(ARRAYS, expected, strict=True):
-        if len(arrays[name]) != length:
-            raise Malformed(
-                f"[wrong-arrays] '{name}' has {len(arrays[name])} numbers, not {length}"
-            )
+    expected = [model.n_parameters, k, d, d, filled, k]
+    if (lengths := [len(arrays[name]) for name in ARRAYS]) != expected:
+        raise Malformed(
+            f"[wrong-arrays] {ARRAYS} have {lengths} numbers, expected {expected}"
+        )
     if (scale <= 0).any() or target.scale <= 0 or (multipliers < 0).any():
         raise Malformed(
             "[bad-metadata] a scale is not positive, or a multiplier is negative"
