@@ -81,7 +81,7 @@ def score(engine: Overheard, without: Local, bare: Local) -> float:
         views, others = bare.views(silent), without.views(silent)
         mine, theirs = silent.answer(views[0]), silent.answer(others[0])
         rest = [silent.answer(view) for view in others[1:]]
-        for name in query.asked_for:
+        for name in query.parts:
             own, others_own = query.real(mine, name), query.real(theirs, name)
             base = sum((query.real(one, name) for one in rest), others_own)
             shift, off = own - others_own, query.real(heard, name) - base

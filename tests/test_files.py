@@ -93,19 +93,6 @@ def test_one_hash_of_arrays():
     assert files.digest_arrays(np.array(1.0)) != files.digest_arrays(np.array([1.0]))
 
 
-def test_entries_survive(tmp_path):
-    path = tmp_path / "a" / "rows.jsonl"
-    journal = Journal(path)
-    journal.put("x", {"value": 1.5, "name": "ζ"})
-    journal.put("y", {"value": None})
-    journal.put("x", {"value": 2.5})
-    again = Journal(path)
-    assert "x" in again
-    assert again["x"] == {"value": 2.5}
-    assert list(again) == [{"value": 2.5}, {"value": None}]
-    assert len(again) == 2
-
-
 def test_torn_last_line_is_dropped_and_the_next_line_starts_afresh(tmp_path):
     path = tmp_path / "rows.jsonl"
     journal = Journal(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,21 +91,6 @@ def solve(name: str, engine: Any = None, **more: Any) -> pffl.Solution:
     )
 
 
-ALL = Options(smallest_bound=True)
-
-
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_no_query_is_asked_twice(name: str) -> None:
-    engine = Recording(Local(FEDERATION))
-    solution = solve(name, engine)
-    queries = solution.training.queries
-    assert queries["asked"] == queries["distinct"]
-    asked = [q for message in engine.messages for q in message]
-    assert queries["asked"] == sum(not isinstance(q, Census) for q in asked)
-    prints = Counter(q.digest for q in asked)
-    assert max(prints.values()) == 1
-
-
 @pytest.mark.parametrize("method", [pffl.Exact(), pffl.FirstOrder()])
 def test_what_is_at_hand_is_not_asked(method: Any) -> None:
     """A start spares the first round, and the optimum is the same."""
@@ -140,31 +124,6 @@ def test_a_start_under_bounds_that_hide_its_losses_is_asked_about() -> None:
     np.testing.assert_array_equal(runs[0].point.w, runs[1].point.w)
 
 
-@pytest.mark.parametrize("bound", [0.3, 0.6, 0.66])
-def test_what_is_measured_beside_training_starts_where_it_ended(bound: float) -> None:
-    """Without bounds, side by side: fewer messages; after it: fewer passes."""
-    here, elsewhere = Recording(Local(FEDERATION)), Recording(Local(FEDERATION))
-    elsewhere.federation = None  # as if the rows were: then messages count
-    found = []
-    for engine in (here, elsewhere):
-        solution = pffl.solve(
-            engine, pffl.BoundedGroupLoss(bound), random_state=3, options=ALL
-        )
-        asked = [q for message in engine.messages for q in message]
-        passes = sum(isinstance(q, Expand) for q in asked)
-        found.append((solution, passes, len(engine.messages)))
-    (near, passes, many), (apart, more, fewer) = found
-    assert passes <= more
-    assert fewer <= many
-    assert near.status == apart.status
-    np.testing.assert_array_equal(near.w, apart.w)
-    ends = [s.evidence.proofs.least.enclosed()[0] for s in (near, apart)]
-    assert ends[0].upper == pytest.approx(ends[1].upper, rel=1e-6)
-    assert ends[0].lower == pytest.approx(ends[1].lower, rel=1e-5)
-    before = [s.evidence.before.samples["train"].risk for s in (near, apart)]
-    assert before[0] == pytest.approx(before[1], rel=1e-7)
-
-
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("error", [FederationError("down"), KeyboardInterrupt()])
 def test_killed_at_every_message_and_resumed(
@@ -188,44 +147,6 @@ def test_killed_at_every_message_and_resumed(
         # lost in the one message that failed.
         if at > 1:
             assert len(resumed.messages) <= len(whole.messages) - at + 1
-
-
-@pytest.mark.parametrize(
-    ("method", "bound", "status", "every"),
-    [
-        (None, {"a": 0.3, "b": 0.4}, "impossible", 16),
-        # Proofs start from Hessians, and what they have come to may have none.
-        (pffl.Exact(), 0.66, "met", 1),
-    ],
-)
-def test_killed_and_resumed_where_hessians_are_too_large(
-    method: Any,
-    bound: Any,
-    status: str,
-    every: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("pffl.methods.auto.MAX_HESSIAN_PARAMETERS", 2)
-    options = Options() if method is None else ALL
-    asked = (pffl.BoundedGroupLoss(bound),)
-    given: dict[str, Any] = {"random_state": 3, "method": method, "options": options}
-    whole = Recording(Local(FEDERATION))
-    expected = pffl.solve(whole, *asked, **given)
-    assert expected.status == status
-    orders = [
-        q.order for message in whole.messages for q in message if q.kind == "expand"
-    ]
-    assert 1 in orders
-    assert (2 in orders) == (method is not None)
-    for at in range(2, len(whole.messages), every):
-        broken = Recording(Local(FEDERATION), at, FederationError("down"))
-        with pytest.raises(FederationError):
-            pffl.solve(broken, *asked, checkpoint=tmp_path / str(at), **given)
-        resumed = Recording(Local(FEDERATION))
-        found = pffl.solve(resumed, *asked, checkpoint=tmp_path / str(at), **given)
-        assert plain(found) == plain(expected), at
-        assert len(resumed.messages) <= len(whole.messages) - at + 1
 
 
 def test_gather_goes_out_at_once_and_shares_equal_queries() -> None:

@@ -186,13 +186,6 @@ def test_a_row_of_weight_zero_is_not_there():
     assert data.fingerprint != federation(kept, 2 * kept["s"]).fingerprint
 
 
-def test_a_cell_that_weighs_nothing_is_empty():
-    rows = arrays()
-    rows["s"] = np.where(rows["a"] == 2, 0.0, 1.0)
-    with raises(DataError, "empty-cells", "2"):
-        solve(federation(rows, rows["s"]), BoundedGroupLoss(0.6, by="a"))
-
-
 @pytest.mark.parametrize(
     ("change", "code", "figures"),
     [

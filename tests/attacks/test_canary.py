@@ -104,7 +104,7 @@ def test_the_canary_is_as_long_as_the_clip_allows():
     adding = running.adding_of(setting, privacy, shared=True)
     drive(engine, running.run(setting, None, plan, model, used, options, 0, adding))
     half = audit.Halved(adding.source, adding.sites, adding.shared, 0)
-    steep = [q for q, _ in engine.heard if "gradients" in q.asked_for]
+    steep = [q for q, _ in engine.heard if "gradients" in q.parts]
     assert len(steep) == plan.rounds
     for query in steep:
         row = Local(more).views(query)[0].X[-1]

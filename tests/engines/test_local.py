@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.data import Rows, Silo
 from pffl.engines import Local, Reference
 from pffl.queries import Census, Evaluate, Expand, Train
 from tests.helpers import (
@@ -257,20 +256,3 @@ def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch):
         # … and twice the same number of threads, the same bits.
         again = Local(federation, threads=5).ask(query)
         np.testing.assert_array_equal(again.update, totals[2].update)
-
-
-def test_rows_given_in_single_precision_are_summed_in_double():
-    # 10⁵ ones and small numbers: a float32 sum would be off in the fourth digit.
-    rng = np.random.default_rng(0)
-    X = (1 + 1e-3 * rng.normal(size=(100_000, 1))).astype(np.float32)
-    y, group = rng.integers(2, size=(2, 100_000))
-    federation = make_federation(0, schema=make_schema(features=1), sizes=(5,))
-    silo = Silo("only", 0, {"train": Rows.of(X, y, group)})
-    federation = from_silos(federation, [silo])
-    exact = X.astype(np.float64)
-    for engine in (Local(federation), Reference(federation)):
-        census = engine.ask(Census(federation.schema))
-        np.testing.assert_allclose(census.feature_sums, exact.sum(axis=0), rtol=1e-13)
-        np.testing.assert_allclose(
-            census.feature_squares, (exact**2).sum(axis=0), rtol=1e-13
-        )

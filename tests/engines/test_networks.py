@@ -10,7 +10,7 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import FederationError
-from pffl.queries import Census, Evaluate, Expand
+from pffl.queries import Expand
 from tests.helpers import (
     assert_same_total,
     draw_multipliers,
@@ -65,24 +65,6 @@ def test_stacked_silos_step_as_each_alone(kind, batch):
     assert problem.task.model.stacks == (kind not in ("dropout", "choosing"))
     some = replace(query, silos=(1, 3), loss_power=1.5)
     assert_same_total(fast.ask(some), plain.ask(some), 1e-10)
-
-
-def test_a_mix_about_networks_is_answered_in_order():
-    federation = make_federation(0)
-    fast, plain, problem, w, lam = both(federation, MODULES["dense"]().double())
-    linear = make_problem(plain, pffl.BoundedGroupLoss(0.5))
-    assert problem.task.model.n_outputs == 2
-    queries = [
-        Evaluate(problem.task, w),
-        Evaluate(linear.task, np.ones(4)),
-        train_query(problem, w, lam, steps=[0.01]),
-        Census(federation.schema),
-        Evaluate(problem.task, 2 * w),
-        Expand(linear.task, np.ones(4), 2),
-    ]
-    totals = zip(fast.ask_many(queries), plain.ask_many(queries), strict=True)
-    for total, plain_total in totals:
-        assert_same_total(total, plain_total, 1e-10)
 
 
 def test_networks_have_neither_curvature_nor_slopes_per_cell():

@@ -4,38 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import pffl
 from pffl.engines import ENGINES
 from pffl.errors import UsageError
-from pffl.models import Inputs, Model
+from pffl.models import Model
 from pffl.queries import Evaluate
 from tests.helpers import make_federation, make_problem, train_query
 from tests.inside import Step
 from tests.raising import raises
-
-
-def of_rows(X):
-    X = np.asarray(X, dtype=np.float64)
-    return Inputs.from_sums(len(X), X.sum(axis=0), (X**2).sum(axis=0))
-
-
-@settings(max_examples=40)
-@given(
-    seed=st.integers(0, 10**6),
-    centre=st.floats(-1e3, 1e3),
-    spread=st.floats(1e-2, 1e4),
-)
-def test_scaling_is_by_mean_and_standard_deviation(seed, centre, spread):
-    X = centre + spread * np.random.default_rng(seed).normal(size=(50, 2))
-    inputs = of_rows(X)
-    np.testing.assert_allclose(inputs.mean, X.mean(axis=0), rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(inputs.scale, X.std(axis=0), rtol=1e-4)
-    scaled = inputs.apply(X)
-    np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-6)
-    np.testing.assert_allclose(scaled.std(axis=0), 1.0, rtol=1e-4)
 
 
 class Constant(Model):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pffl
-from pffl.errors import DataError, UsageError
+from pffl.errors import DataError
 from pffl.models import Inputs, Target
 from tests.helpers import make_schema
 from tests.raising import raises
@@ -51,21 +51,6 @@ def test_no_loss_is_above_its_bound_in_floating_point(kind, bound):
         np.testing.assert_allclose(losses, -np.log(chosen), rtol=1e-9, atol=1e-14)
 
 
-@given(bound=st.floats(0.7, 60.0), z=st.floats(-80.0, 80.0), y=st.integers(0, 1))
-@settings(max_examples=200, deadline=None)
-def test_two_classes_are_clipped(bound, z, y):
-    model = classifier("logistic")
-    w, X = np.array([1.0, 0.0]), np.array([[z]])
-    p = np.clip(1 / (1 + np.exp(-z)), np.exp(-bound), 1 - np.exp(-bound))
-    found = model.bounded_proba(w, X, bound)[0]
-    np.testing.assert_allclose(found, [1 - p, p], rtol=1e-12, atol=1e-15)
-    # The loss is that of the score, clipped to ±log(e^M − 1).
-    most = bound + np.log1p(-np.exp(-bound))
-    cut = np.logaddexp(0, np.clip(z, -most, most) * (-1 if y else 1))
-    loss = model.bounded_losses(w, X, np.array([float(y)]), bound)[0]
-    assert loss == pytest.approx(cut, rel=1e-9, abs=1e-15)
-
-
 @given(bound=st.floats(1.1, 60.0), seed=st.integers(0, 2**32))
 @settings(max_examples=100, deadline=None)
 def test_more_classes_are_mixed(bound, seed):
@@ -79,22 +64,6 @@ def test_more_classes_are_mixed(bound, seed):
     np.testing.assert_allclose(
         model.bounded_losses(w, X, y, bound), loss, rtol=1e-9, atol=1e-14
     )
-
-
-@pytest.mark.parametrize("kind", ["logistic", "softmax"])
-def test_a_bound_that_only_a_coin_keeps_is_refused(kind):
-    model = classifier(kind)
-    w, X, y = extreme(model, np.random.default_rng(2))
-    for bound in (0.0, 0.5, float(np.log(model.n_classes))):
-        for call in (
-            lambda b: model.bounded_losses(w, X, y, b),
-            lambda b: model.bounded_proba(w, X, b),
-            model.loss_bound,
-        ):
-            with raises(UsageError, "wrong-loss-bound", model.n_classes):
-                call(bound)
-    assert model.loss_bound() is None
-    assert model.loss_bound(np.inf) is None
 
 
 @pytest.mark.parametrize("target", [Target(0.0, 1.0), Target(5e4, 2e4)])

@@ -103,32 +103,6 @@ def test_no_hessian_is_above_the_limit_of_curvatures(kind, scale):
         assert np.linalg.eigvalsh(hessian)[0] >= -1e-10, "every loss is convex"
 
 
-def test_softmax_with_two_classes_is_logistic_regression():
-    logistic = bound_model("logistic")
-    softmax = pffl.SoftmaxRegression().bind(make_schema(), Inputs.identity(3))
-    rng, X, y, _, weights = draw("logistic", 5)
-    low, high = rng.normal(size=(2, 4))
-    both, difference = np.concatenate([low, high]), high - low
-    losses, gradient = softmax.losses_and_gradient(both, X, y, weights)
-    expected, slope = logistic.losses_and_gradient(difference, X, y, weights)
-    np.testing.assert_allclose(losses, expected, rtol=1e-12)
-    np.testing.assert_allclose(gradient, np.concatenate([-slope, slope]), atol=1e-12)
-    hessian = logistic.hessian(difference, X, y, weights)
-    np.testing.assert_allclose(
-        softmax.hessian(both, X, y, weights),
-        np.kron([[1, -1], [-1, 1]], hessian),
-        atol=1e-12,
-    )
-    np.testing.assert_allclose(
-        softmax.predict_proba(both, X),
-        logistic.predict_proba(difference, X),
-        atol=1e-14,
-    )
-    np.testing.assert_array_equal(
-        softmax.classes(both, X), logistic.classes(difference, X)
-    )
-
-
 @pytest.mark.parametrize(
     ("kind", "labels", "advice"),
     [

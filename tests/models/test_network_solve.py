@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.engines import Local
 from pffl.errors import ArtefactError
-from pffl.queries import Evaluate
-from tests.driving import iterate
-from tests.helpers import make_federation, make_problem
+from tests.helpers import make_federation
 from tests.inside import read_model, write_model
 from tests.raising import raises
 
@@ -93,30 +90,6 @@ def test_a_torch_model_and_the_numpy_one_give_the_same_run(pair, batch_size, eng
     for a, b in zip(torch_run.cell_results, numpy_run.cell_results, strict=True):
         assert a.test_loss == pytest.approx(b.test_loss, abs=1e-9)
     assert torch_run.gap is None
-
-
-@pytest.mark.parametrize("server", ["mean", "momentum", "adam", "yogi"])
-@pytest.mark.parametrize("weighting", ["silos", "rows"])
-def test_statistics_are_averaged_whatever_the_server_does(server, weighting):
-    federation = make_federation(0, sizes=(4, 300, 9, 20))
-    method = pffl.FedAvg(
-        rounds=15,
-        local_steps=2,
-        step_size=0.05,
-        server=server,
-        server_step_size=0.3,
-        participation=0.5,
-    )
-    model = Network(mlp(3, (4,), 2, batch_norm=True))
-    engine = Local(federation)
-    options = pffl.Options(weighting=weighting)
-    problem = make_problem(engine, None, model=model, options=options)
-    run = iterate(engine, problem, method)
-    assert run.stopped is None
-    variances = run.point.w[-4:]
-    assert (variances > 0).all()
-    total = engine.ask(Evaluate(problem.task, run.point.w, "test"))
-    assert np.isfinite(total.risk)
 
 
 def test_a_network_is_saved_and_read_back(tmp_path):

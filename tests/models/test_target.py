@@ -9,7 +9,6 @@ import pytest
 
 import pffl
 from pffl.data import Rows, Silo
-from pffl.models import Target
 from pffl.prepare import Options
 from tests.helpers import from_silos, make_federation
 
@@ -94,23 +93,3 @@ def test_the_ball_comes_from_the_data_and_grows_unless_declared():
     design = np.column_stack([X[:, :2] - X[:, :2].mean(axis=0), np.ones(len(y))])
     least = np.linalg.lstsq(design, y, rcond=None)[1][0] / len(y)
     assert long.train.risk == pytest.approx(least, rel=1e-5)
-
-
-def test_a_target_is_scaled_by_its_sums():
-    y = np.array([3.0, 5.0, 9.0, 11.0])
-    sums = np.array(
-        [[y[:2].sum(), (y[:2] ** 2).sum()], [y[2:].sum(), (y[2:] ** 2).sum()]]
-    )
-    rows = np.array([2.0, 2.0])
-    plain = Target.from_sums(rows, sums)
-    assert plain.mean == pytest.approx(7.0)
-    assert plain.scale == pytest.approx(y.std())
-    constant = np.array([[8.0, 32.0]])
-    assert Target.from_sums(np.array([2.0]), constant) == Target(4.0, 4.0)
-    assert Target.from_sums(np.array([2.0]), np.zeros((1, 2))) == Target(0.0, 1.0)
-    # One wild value moves one part, and so not the median of three.
-    wild = np.array([[2.0, 4.0], [2.2, 4.4], [1e6, 1e12]])
-    found = Target.from_sums(np.full(3, 2.0), wild, robust=True)
-    assert found.mean == pytest.approx(1.1)
-    assert found.scale < 2.0
-    assert Target(3.0, 4.0).about_zero() == Target(0.0, 5.0)

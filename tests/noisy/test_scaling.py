@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 import pffl
-from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.privacy import Privacy
-from tests.helpers import make_federation
 from tests.inside import ranges_of
-from tests.noisy.test_running import ranges_for
 from tests.raising import raises
 
 
@@ -56,21 +51,3 @@ def test_a_missing_number_has_an_input_that_is_0_or_1(people):
             people.schema,
             people.encoding,
         )
-
-
-def test_data_may_come_with_ranges():
-    """Those that are given go before those of the data."""
-    data = make_federation(0, sizes=(1500,) * 3, test=700)
-    wide = replace(data, ranges=ranges_for(data))
-    name = str(data.schema.features[0])
-    privacy = Privacy(4.0, noise_seed=1, ranges={name: (-3.0, 3.0)})
-    for given in (wide, Local(wide.keyed())):
-        bound = pffl.BoundedGroupLoss(0.69)
-        found = pffl.solve(
-            given, bound, method="exact", random_state=0, privacy=privacy
-        )
-        stated = found.evidence.privacy.ranges
-        assert stated == {
-            **{k: list(v) for k, v in ranges_for(data).items()},
-            name: [-3.0, 3.0],
-        }

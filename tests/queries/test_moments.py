@@ -43,15 +43,6 @@ def test_a_date_is_no_constant():
     assert far.status == plain.status
 
 
-def test_a_target_far_from_zero_is_scaled_by_its_spread():
-    bound = pffl.BoundedGroupLoss(1.1)
-    plain = pffl.solve(dated(0, column=0.0), bound, random_state=0)
-    far = pffl.solve(dated(0, column=0.0, target=1e9), bound, random_state=0)
-    np.testing.assert_allclose(far.w, plain.w, atol=1e-5)
-    assert far.status == plain.status
-    np.testing.assert_allclose(far.problem.scales, plain.problem.scales, rtol=1e-5)
-
-
 def asked(federation):
     engine = Local(federation)
     counted = drive(engine, count(federation.schema))

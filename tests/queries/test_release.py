@@ -26,7 +26,7 @@ from pffl.queries import (
     Train,
     View,
 )
-from tests.inside import ScoredRows, blocks_of, seeded_source, unfolded
+from tests.inside import blocks_of, seeded_source, unfolded
 from tests.raising import raises
 
 FEATURES = 3
@@ -131,7 +131,7 @@ def test_no_person_changes_more_than_declared(
             part = query.parts[name]
             length = sum(int(v) ** 2 for v in change)
             assert length <= (part.sensitivity * 2.0**part.unit) ** 2, name
-            assert query.sigma[name] == part.sensitivity * query.asked_for[name]
+            assert query.sigma[name] == part.sensitivity * part.noise
 
 
 @settings(max_examples=40, deadline=None)
@@ -262,20 +262,9 @@ def test_noise_has_the_deviation_that_the_account_says():
             off = [query.real(d, name) - query.real(exact, name) for d in drawn]
             assert np.std(off) == pytest.approx(sigma, rel=0.12)
             assert query.deviation(name, adding) == sigma
-        assert query.mu == pytest.approx(math.sqrt(len(query.asked_for)))
+        assert query.mu == pytest.approx(math.sqrt(len(query.parts)))
         assert query.answer_type is ReleasedSums
         assert query.dims == {"n": len(exact.sums)}
-
-
-@pytest.mark.parametrize(
-    ("shared", "colluding", "each", "total"),
-    [(False, 0, 1.0, 5.0), (True, 0, 0.2, 1.0), (True, 1, 0.25, 1.25)],
-)
-def test_shares_of_noise(shared, colluding, each, total):
-    """What the honest sites add is enough; without secure sums each adds it all."""
-    adding = Adding(seeded_source(0), 5, shared, colluding)
-    assert (adding.each, adding.total) == pytest.approx((each, total))
-    assert (5 - colluding) * adding.each >= 1.0 - 1e-12
 
 
 def test_what_has_no_declared_length_is_refused():
@@ -309,13 +298,3 @@ def test_what_has_no_declared_length_is_refused():
     other = Task(bound, Cells.none(schema), np.ones(1))
     with raises(UsageError, "not-under-noise"):
         replace(expand, task=other)
-
-
-def test_no_bound_means_one_block_and_no_row_is_left_out():
-    task = task_of(bounds=False)
-    sets, member = blocks_of(task.cells)
-    assert sets.tolist() == [[1.0] * 4]
-    assert member.shape == (0, 1)
-    view = view_of(task, np.zeros((3, 3)), [0, 1, 3])
-    (chunk,) = ScoredRows.each(task.model, np.zeros(4), view)
-    assert chunk.in_sets(np.ones(3), sets).tolist() == [3 << 24]

@@ -88,15 +88,6 @@ def test_interrupted_and_resumed_is_uninterrupted(name, few, tmp_path):
         assert not any(place.iterdir())
 
 
-def test_ctrl_c_returns_what_there_is_and_leaves_a_checkpoint(tmp_path):
-    method = VARIANTS["pffl"]
-    engine = Stopping(Local(FEDERATION), at=5)  # census, setup, 2 rounds
-    solution = solve(method, engine, checkpoint=tmp_path)
-    assert (solution.status, solution.rounds) == ("interrupted", 3)
-    assert (Log(tmp_path).seed, Log(tmp_path).messages) == (3, 4)
-    assert_same_outcome(solve(method, checkpoint=tmp_path), solve(method))
-
-
 def test_the_seed_may_be_left_out_of_a_resumed_run(tmp_path):
     method = VARIANTS["pffl, batches and momentum"]
     first = pffl.solve(

@@ -627,7 +627,7 @@ def _set_sums(
     0 where it is not asked for.
     """
     member = blocks_of(problem.cells)[1].astype(np.float64)
-    if name not in query.asked_for:
+    if name not in query.parts:
         return np.zeros(1 + len(member))
     found = query.real(total, name)
     mean = found.sum(axis=0, keepdims=True) / problem.masses.sum()

@@ -187,7 +187,7 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         """Refuse what has no declared length, and log-sums without bets."""
         check_linear(self.task.model, self.loss_bound)
         same = bool((self.bets == self.bets[:1]).all())
-        if not same or ("logs" in self.asked_for) != bool(self.bets.size):
+        if not same or ("logs" in self.parts) != bool(self.bets.size):
             raise Malformed(
                 "[wrong-bets] under noise bets are those of all cells, and go with "
                 "log-sums"

@@ -179,7 +179,7 @@ class Expand(TrainingQuery[ExpandTotal]):
         super().check_release()
         if self.order == 0 or self.directions.size or self.diagonal or self.sharpness:
             refuse("products with Hessians, scores and bounds on curvature")
-        if "curvatures" in self.asked_for and self.task.model.n_outputs > 1:
+        if "curvatures" in self.parts and self.task.model.n_outputs > 1:
             refuse("curvature of several outputs")
 
     def declared_parts(self) -> Mapping[str, Part]:

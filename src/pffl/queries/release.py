@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -70,12 +71,15 @@ class Part:
         Returns the whole-number sums over some rows: a `View`, or `ScoredRows`.
     unit
         It is written on the grid 2^−unit.
+    noise
+        Standard deviation of its noise, in multiples of Δ.
     """
 
     shape: tuple[int, ...]
     sensitivity: float
     add: Callable[[Any], IntArray]
     unit: int = UNIT
+    noise: float = 0.0
 
     @property
     def size(self) -> int:
@@ -168,28 +172,21 @@ class Releasable(Query[T_co]):
         """The class of its answers."""
         return ReleasedSums if self.released else self.total_type
 
-    @property
-    def asked_for(self) -> dict[str, float]:
-        """The fields that are asked for, each with its noise."""
-        pairs = zip(self.releasable, self.noise.tolist(), strict=True)
-        return {name: times for name, times in pairs if times > 0}
-
-    @property
+    @cached_property
     def parts(self) -> dict[str, Part]:
-        """The fields that are asked for."""
-        known = self.declared_parts()
-        return {name: known[name] for name in self.asked_for}
+        """The fields that are asked for, each with its noise."""
+        known = zip(self.declared_parts().items(), self.noise.tolist(), strict=True)
+        return {n: replace(part, noise=m) for (n, part), m in known if m > 0}
 
     @property
     def mu(self) -> float:
         """μ of the answer: its place in the account."""
-        return math.sqrt(math.fsum(m**-2 for m in self.asked_for.values()))
+        return math.sqrt(math.fsum(part.noise**-2 for part in self.parts.values()))
 
     @property
     def sigma(self) -> dict[str, float]:
         """Standard deviation of the noise that μ stands for, of each field."""
-        parts = self.parts
-        return {n: m * parts[n].sensitivity for n, m in self.asked_for.items()}
+        return {n: part.noise * part.sensitivity for n, part in self.parts.items()}
 
     @property
     def length(self) -> int:
@@ -200,20 +197,19 @@ class Releasable(Query[T_co]):
         """Return what a release is before noise: it never leaves a site."""
         if view.weight is not None:
             refuse("sample weights")
-        parts = self.parts
-        sums = {name: np.zeros(part.shape, np.int64) for name, part in parts.items()}
+        sums = np.zeros(self.length, np.int64)
         for rows in self.chunks(first_rows(view)):
-            for name, part in parts.items():
-                sums[name] += part.add(rows).reshape(part.shape)
-        return ReleasedSums(np.concatenate([part.ravel() for part in sums.values()]))
+            added = [part.add(rows).ravel() for part in self.parts.values()]
+            sums += np.concatenate(added)
+        return ReleasedSums(sums)
 
     def noised(
         self, total: ReleasedSums, source: Source, *, factor: float
     ) -> ReleasedSums:
         """Add noise of `factor` times the variance that is needed."""
         drawn = []
-        for name, part in self.parts.items():
-            sigma = self.asked_for[name] * part.sensitivity
+        for part in self.parts.values():
+            sigma = part.noise * part.sensitivity
             square = math.ceil((sigma * 2.0**part.unit) ** 2 * factor)
             drawn.append(discrete_gaussian(square, part.size, source))
         return ReleasedSums(total.sums + np.concatenate(drawn))
