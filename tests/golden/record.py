@@ -40,25 +40,17 @@ def _figures(golden: runs.Golden, name: str, *, real: bool, dry: bool) -> None:
     found = golden.figures(name)
     path = place(name, real=real)
     old: Any = read(name, real=real) if path.is_file() else {}
-    lines = list(differences(old, found, runs.TOLERANCES.get(name, {})))
-    print(f"{name}: {len(lines)} differences")
-    for line in lines:
-        print(f"  {line}")
+    lines = differences(old, found, runs.TOLERANCES.get(name))
+    print(f"{name}: {len(lines)} differences", *lines, sep="\n  ")
     if dry or not (lines or not path.is_file()):
         return
     if name in runs.NOISY:
-        *outer, last = runs.NOISY[name]
-        draws = [golden.figures(name, noise_seed=k) for k in range(1, DRAWS + 1)]
-        for key in outer:
-            draws = [draw[key] for draw in draws]
-        inner = found
-        for key in outer:
-            inner = inner[key]
-        sure = [{**draw, last: None} for draw in draws]
-        for draw in sure:  # whatever is compared exactly must not depend on the noise
-            for line in differences(sure[0], draw):
+        outer, last = runs.NOISY[name]
+        draws = [golden.figures(name, noise_seed=k)[outer] for k in range(1, DRAWS + 1)]
+        for draw in draws:  # whatever is compared exactly must not depend on the noise
+            for line in differences({**draws[0], last: None}, {**draw, last: None}):
                 print(f"  differs by the noise: {line}")
-        inner[last] = _intervals([draw[last] for draw in draws])
+        found[outer][last] = _intervals([draw[last] for draw in draws])
     path.write_text(text_of(found), encoding="utf-8")
 
 
@@ -76,14 +68,10 @@ def _intervals(draws: list[Any]) -> Any:
 def _text(name: str, found: str, *, dry: bool) -> None:
     path = HERE / name
     old = path.read_text("utf-8") if path.is_file() else ""
-    lines = list(
-        difflib.unified_diff(
-            old.splitlines(), found.splitlines(), "stored", "found", lineterm="", n=0
-        )
-    )
+    both = old.splitlines(), found.splitlines()
+    lines = list(difflib.unified_diff(*both, lineterm="", n=0))
     print(f"{name}: {'differs' if lines else 'the same'}")
-    for line in lines[2:] if old else ():
-        print(f"  {line}")
+    print(*lines[2:], sep="\n  ")
     if lines and not dry:
         path.write_text(found, encoding="utf-8")
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,7 +24,7 @@ import pffl
 from pffl.cli import main
 from pffl.methods import METHODS
 from tests.golden import people
-from tests.golden.compare import plain
+from tests.golden.compare import is_number, plain
 from tests.golden.surfaces import normal, page_text
 
 Figures = dict[str, Any]
@@ -78,19 +78,14 @@ class Data:
         """Keywords of the loaders."""
         if self.real:
             return {"compas": {}, "adult": {}}
-        compas, adult = people.compas_file(), people.adult_files()
-        (self.folder / "compas.csv").write_bytes(compas)
-        for name, text in zip(("adult.data", "adult.test"), adult, strict=True):
+        compas, *adult = people.compas_file(), *people.adult_files()
+        names = ("compas.csv", "adult.data", "adult.test")
+        for name, text in zip(names, (compas, *adult), strict=True):
             (self.folder / name).write_bytes(text)
+        source, hashes = str(self.folder / names[0]), map(people.sha256, adult)
         return {
-            "compas": {
-                "source": str(self.folder / "compas.csv"),
-                "sha256": people.sha256(compas),
-            },
-            "adult": {
-                "source": str(self.folder),
-                "sha256": [people.sha256(text) for text in adult],
-            },
+            "compas": {"source": source, "sha256": people.sha256(compas)},
+            "adult": {"source": str(self.folder), "sha256": [*hashes]},
         }
 
     def _load(self, name: str, **more: Any) -> pffl.Federation:
@@ -117,10 +112,9 @@ class Data:
 
     def settings(self, name: str) -> list[str]:
         """The same, as arguments of a command."""
-        found = []
-        for key, value in self.given[name].items():
-            found += ["--set", f"data.{key}={json.dumps(value)}"]
-        return found
+        given = self.given[name].items()
+        sets = [("--set", f"data.{key}={json.dumps(value)}") for key, value in given]
+        return [word for pair in sets for word in pair]
 
 
 @dataclass(frozen=True)
@@ -140,9 +134,7 @@ def command(folder: Path, *arguments: str) -> Outcome:
         try:
             main([*map(str, arguments)])
         except SystemExit as ending:
-            code = (
-                ending.code if isinstance(ending.code, int) else int(ending.code or 0)
-            )
+            code = int(ending.code or 0)
     return Outcome(code, out.getvalue(), err.getvalue())
 
 
@@ -176,7 +168,10 @@ def told(solution: Any) -> Figures:
         "statements": _statements(solution.certificate),
         "w": shortened(solution.w),
     }
-    found |= _proofs(evidence["proofs"])
+    # Ends of the duality gap and of the smallest common bound, and who proves it.
+    for name, last in (("gap", "radius"), ("least", "multipliers")):
+        if "upper" in evidence["proofs"][name]:
+            found[name] = _some(evidence["proofs"][name], ("upper", "lower", last))
     return {key: value for key, value in found.items() if value not in (None, {}, [])}
 
 
@@ -197,16 +192,6 @@ def _groups(groups: Any) -> Figures:
     }
 
 
-def _proofs(proofs: Mapping[str, Any]) -> Figures:
-    """Ends of the duality gap and of the smallest common bound, and who proves it."""
-    found: Figures = {}
-    if "upper" in proofs["gap"]:
-        found["gap"] = _some(proofs["gap"], ("upper", "lower", "radius"))
-    if "upper" in proofs["least"]:
-        found["least"] = _some(proofs["least"], ("upper", "lower", "multipliers"))
-    return found
-
-
 def _statements(certificate: Any) -> Figures:
     """What holds, by kind: its state, its grounds' states, and its own figures."""
     found: Figures = {}
@@ -217,7 +202,7 @@ def _statements(certificate: Any) -> Figures:
         row: Figures = {"holds": one["holds"], "grounds": sorted(states)}
         if one["kind"] not in TOLD:
             row["value"] = one["value"]
-            numbers = {k: v for k, v in one["figures"].items() if _number(v)}
+            numbers = {k: v for k, v in one["figures"].items() if is_number(v)}
             row |= {k: v for k, v in numbers.items() if v != one["value"]}
             ends = [
                 [cell[name] for name in ("upper", "lower") if cell.get(name)]
@@ -226,10 +211,6 @@ def _statements(certificate: Any) -> Figures:
             row |= {"cells": ends} if any(ends) else {}
         found[one["kind"]] = {k: v for k, v in row.items() if v is not None}
     return found
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def shortened(w: Any) -> Any:
@@ -260,35 +241,30 @@ def briefly(solution: Any) -> Figures:
     }
 
 
-def _agrees(outcome: Outcome, solution: Any) -> bool:
-    """Whether a command printed the same cells and verdicts as the function."""
+# The runs
+
+solve = partial(pffl.solve, random_state=0)
+read_table = partial(pffl.Federation.from_table, random_state=0)
+BGL, CBGL = pffl.BoundedGroupLoss, pffl.ConditionalBoundedGroupLoss
+
+
+def by_command(data: Data, solution: Any, *words: str) -> Figures:
+    """Whether the command ends alike, and prints the same cells and verdicts."""
+    given = ("--seed", "0", "--json", *data.settings("compas"))
+    outcome = command(data.folder, "run", "compas", *words, *given)
     printed = json.loads(outcome.out)
     known = json.loads(json.dumps(solution.as_dict()))
-    return all(printed[key] == known[key] for key in ("cells", "verdicts", "status"))
-
-
-# The runs
+    same = [printed[key] == known[key] for key in ("cells", "verdicts", "status")]
+    return {"exit_code": outcome.code, "agrees": all(same)}
 
 
 def compas_cbgl(data: Data) -> Figures:
     """The main job: each sex and label, bound 0.7; by function and by command."""
-    solution = pffl.solve(
-        data.compas, pffl.ConditionalBoundedGroupLoss(0.7), random_state=0
-    )
-    outcome = command(
-        data.folder, "run", "compas", "--constraint", "cbgl", "--bound", "0.7",
-        "--seed", "0", "--json", *data.settings("compas"),
-    )  # fmt: skip
-    by_command = {"exit_code": outcome.code, "agrees": _agrees(outcome, solution)}
+    solution, words = solve(data.compas, CBGL(0.7)), ("--constraint", "cbgl")
     again = pffl.certify(solution, candidates=5, confidence=0.9)
-    cheap = pffl.solve(
-        data.compas,
-        pffl.ConditionalBoundedGroupLoss(0.7),
-        method=pffl.Exact(multiplier_bound=0.05),
-        random_state=0,
-    )
+    cheap = solve(data.compas, CBGL(0.7), method=pffl.Exact(multiplier_bound=0.05))
     return told(solution) | {
-        "command": by_command,
+        "command": by_command(data, solution, *words, "--bound", "0.7"),
         "one of five, 90 %": _statements(again)["holdout"],
         "multiplier bound 0.05": briefly(cheap),
     }
@@ -296,32 +272,20 @@ def compas_cbgl(data: Data) -> Figures:
 
 def compas_impossible(data: Data) -> Figures:
     """A bound for each sex that no linear model meets."""
-    solution = pffl.solve(data.compas, pffl.BoundedGroupLoss(0.6), random_state=0)
-    outcome = command(
-        data.folder, "run", "compas", "--bound", "0.6", "--seed", "0",
-        "--json", *data.settings("compas"),
-    )  # fmt: skip
-    by_command = {"exit_code": outcome.code, "agrees": _agrees(outcome, solution)}
-    search = pffl.feasible(data.compas, pffl.BoundedGroupLoss(0.6))
+    solution = solve(data.compas, BGL(0.6))
+    search = pffl.feasible(data.compas, BGL(0.6))
+    cells = search.as_dict()["cells"]
     return told(solution) | {
-        "command": by_command,
+        "command": by_command(data, solution, "--bound", "0.6"),
         "witness": solution.witness,
-        "feasible": {
-            "impossible": search.impossible,
-            "cells": search.as_dict()["cells"],
-        },
+        "feasible": {"impossible": search.impossible, "cells": cells},
     }
 
 
 def adult_promised(data: Data) -> Figures:
     """Each sex and label, bound 0.7, promised on rows that are set apart."""
     federation = data.adult.with_calibration(0.3, random_state=0)
-    solution = pffl.solve(
-        federation,
-        pffl.ConditionalBoundedGroupLoss(0.7),
-        certify=True,
-        random_state=0,
-    )
+    solution = solve(federation, CBGL(0.7), certify=True)
     return told(solution) | {"path": _path(solution)}
 
 
@@ -329,137 +293,89 @@ def _path(solution: Any) -> Figures:
     """The models of a promise: margins, M, and sums over rows set apart."""
     path = solution.evidence.as_dict()["path"]
     candidates = path["candidates"]
+    sums = [one["calibration"]["cells"] for one in candidates]
     return {
-        "chosen": path["chosen"],
-        "spread": path["spread"],
+        **_some(path, ("chosen", "spread")),
         "margins": [one["margin"] for one in candidates],
         "loss_bounds": [one["loss_bound"] for one in candidates],
-        "calibration": [
-            one["calibration"]["cells"]["bounded_loss"] for one in candidates[::6]
-        ],
-        "rows": candidates[0]["calibration"]["cells"]["count"],
+        "calibration": [one["bounded_loss"] for one in sums[::6]],
+        "rows": sums[0]["count"],
     }
 
 
 def bound_auto(data: Data) -> Figures:
     """The bound is chosen on training rows that are set aside."""
-    solution = pffl.solve(data.compas, pffl.BoundedGroupLoss("auto"), random_state=0)
+    solution = solve(data.compas, BGL("auto"))
     choice = solution.evidence.as_dict()["training"]["choice"]
     tried = ("bound", "worst", "cell", "error")
+    options = pffl.Options(l2="auto", weighting="rows")
     return told(solution) | {
         "choice": {
             **_some(choice, ("bound", "error_at_most", "declared", "aside", "rows")),
             "trials": [[one[name] for name in tried] for one in choice["trials"]],
         },
-        "l2 auto, by rows": briefly(
-            pffl.solve(
-                data.compas,
-                pffl.BoundedGroupLoss(data.sex),
-                options=pffl.Options(l2="auto", weighting="rows"),
-                random_state=0,
-            )
-        ),
+        "l2 auto, by rows": briefly(solve(data.compas, BGL(data.sex), options=options)),
     }
 
 
 def minmax(data: Data) -> Figures:
     """The worse off of the sexes as well off as possible."""
-    return told(pffl.solve(data.compas, pffl.MinMax(), random_state=0))
+    return told(solve(data.compas, pffl.MinMax()))
 
 
 def per_silo(data: Data) -> Figures:
     """A bound for every silo, beside one for each sex."""
-    bounds = pffl.PerSilo(data.silo) & pffl.BoundedGroupLoss(data.sex + 0.001)
-    return told(pffl.solve(data.compas, bounds, random_state=0))
+    return told(solve(data.compas, pffl.PerSilo(data.silo) & BGL(data.sex + 0.001)))
 
 
 def pffl_paper(data: Data) -> Figures:
     """Algorithm 1 as the paper prints it: plain averages, one step size for all."""
-    method = pffl.PFFL(
-        multiplier_bound=10.0,
-        dual_rounds=30,
-        rounds_per_dual=5,
-        local_steps=5,
-        dual_step_size=2.0,
-        iterate="average",
-        by_mass=False,
-    )
-    bounds = pffl.BoundedGroupLoss(data.sex)
-    return told(pffl.solve(data.compas, bounds, method=method, random_state=0))
+    lengths = {"dual_rounds": 30, "rounds_per_dual": 5, "local_steps": 5}
+    steps = {"dual_step_size": 2.0, "iterate": "average", "by_mass": False}
+    method = pffl.PFFL(multiplier_bound=10.0, **lengths, **steps)
+    return told(solve(data.compas, BGL(data.sex), method=method))
 
 
 def pffl_default(data: Data) -> Figures:
     """Algorithm 1 with its defaults, until its gap is closed."""
-    bounds = pffl.ConditionalBoundedGroupLoss(0.7)
-    return told(pffl.solve(data.compas, bounds, method=pffl.PFFL(), random_state=0))
+    return told(solve(data.compas, CBGL(0.7), method=pffl.PFFL()))
 
 
 def first_order_hashed(data: Data) -> Figures:
     """Free text in 8,192 inputs, rows kept without zeros."""
-    federation = pffl.Federation.from_table(
-        people.letters(),
-        label="granted",
-        group="region",
-        silo="office",
-        columns={"letter": {"hash": 2**13}},
-        random_state=0,
-    )
-    solution = pffl.solve(
-        federation,
-        pffl.BoundedGroupLoss(0.6),
-        model=pffl.LogisticRegression(l2=0.05),
-        method=pffl.FirstOrder(),
-        random_state=0,
-    )
-    return told(solution)
+    columns = {"letter": {"hash": 2**13}}
+    roles = {"label": "granted", "group": "region", "silo": "office"}
+    federation = read_table(people.letters(), **roles, columns=columns)
+    model = pffl.LogisticRegression(l2=0.05)
+    return told(solve(federation, BGL(0.6), model=model, method=pffl.FirstOrder()))
+
+
+CLINICS = {"group": "band", "silo": "clinic"}
 
 
 def softmax_weighted(data: Data) -> Figures:
     """Three outcomes; rows count by a weight."""
-    federation = pffl.Federation.from_table(
-        people.patients(),
-        label="outcome",
-        group="band",
-        silo="clinic",
-        weight="counts",
-        drop=["days"],
-        random_state=0,
-    )
+    roles = {"label": "outcome", "weight": "counts", "drop": ["days"]}
+    federation = read_table(people.patients(), **CLINICS, **roles)
     options = pffl.Options(weight_bound=3.75)
-    promised = pffl.solve(
-        federation.with_calibration(0.5, random_state=0),
-        pffl.BoundedGroupLoss(1.0),
-        options=replace(options, certify=True, models=8),
-        random_state=0,
-    )
-    first = pffl.BoundedGroupLoss(0.85)
-    return told(pffl.solve(federation, first, options=options, random_state=0)) | {
+    apart = federation.with_calibration(0.5, random_state=0)
+    certified = replace(options, certify=True, models=8)
+    promised = solve(apart, BGL(1.0), options=certified)
+    return told(solve(federation, BGL(0.85), options=options)) | {
         "promised": briefly(promised) | {"path": _path(promised)},
     }
 
 
 def huber(data: Data) -> Figures:
     """Days between 0 and 30, by a loss that is linear far off; then by squares."""
-    federation = pffl.Federation.from_table(
-        people.patients(),
-        label="days",
-        group="band",
-        silo="clinic",
-        drop=["outcome", "counts"],
-        classification=False,
-        random_state=0,
-    )
-    ends = (0.0, 30.0)
-    far, squares = (
-        pffl.solve(
-            federation, pffl.BoundedGroupLoss(bound), model=model, random_state=0
-        )
-        for bound, model in (
-            (5.3, pffl.HuberRegression(target_range=ends)),
-            (15.6, pffl.LeastSquares(target_range=ends)),
-        )
-    )
-    return told(far) | {"least_squares": briefly(squares)}
+    roles = {"label": "days", "drop": ["outcome", "counts"], "classification": False}
+    federation = read_table(people.patients(), **CLINICS, **roles)
+    far, squares = pffl.HuberRegression, pffl.LeastSquares
+    found = [
+        solve(federation, BGL(bound), model=model(target_range=(0.0, 30.0)))
+        for bound, model in ((5.3, far), (15.6, squares))
+    ]
+    return told(found[0]) | {"least_squares": briefly(found[1])}
 
 
 def several_rows(data: Data) -> Figures:
@@ -480,83 +396,50 @@ def visited() -> pffl.Solution:
     visits = people.visits()
     wards = visits["ward"].fillna("missing").value_counts()
     common = sorted(wards.index[(wards >= 60) | (wards.index == "missing")])
-    federation = pffl.Federation.from_table(
-        visits,
-        label="came",
-        group="sex",
-        silo="clinic",
-        id="who",
-        missing="indicator",
-        columns={"ward": {"values": common}},
-        test_fraction=0.4,
-        random_state=0,
-    )
-    return pffl.solve(federation, pffl.BoundedGroupLoss(0.517), random_state=0)
+    roles = {"label": "came", "group": "sex", "silo": "clinic", "id": "who"}
+    known = {"missing": "indicator", "columns": {"ward": {"values": common}}}
+    return solve(read_table(visits, **roles, **known, test_fraction=0.4), BGL(0.517))
 
 
 def network(data: Data) -> Figures:
     """A perceptron; half of the silos in each round."""
     from pffl.models import Network, mlp
 
-    module = mlp(9, (8,))
-    method = pffl.PFFL(
-        dual_rounds=6,
-        rounds_per_dual=3,
-        local_steps=3,
-        step_size=0.2,
-        batch_size=64,
-        participation=0.5,
-    )
-    solution = pffl.solve(
-        data.compas,
-        pffl.BoundedGroupLoss(0.64),
-        model=Network(module, loss="binary"),
-        method=method,
-        random_state=0,
-    )
-    return told(solution)
+    lengths = {"dual_rounds": 6, "rounds_per_dual": 3, "local_steps": 3}
+    steps = {"step_size": 0.2, "batch_size": 64, "participation": 0.5}
+    model = Network(mlp(9, (8,)), loss="binary")
+    method = pffl.PFFL(**lengths, **steps)
+    return told(solve(data.compas, BGL(0.64), model=model, method=method))
 
 
 def masked_and_private(data: Data, *, noise_seed: int = 1) -> Figures:
     """Three sites under masks; then the same with ε = 4 and noise that is repeated."""
-    federation = pffl.datasets.synthetic(
-        9000, silos=3, groups=["f", "m"], random_state=0
-    )
-    bounds = pffl.BoundedGroupLoss(0.66)
-    masked = pffl.solve(federation, bounds, secure_sum=True, random_state=0)
-    plain_run = pffl.solve(federation, bounds, random_state=0)
+    known = {"silos": 3, "groups": ["f", "m"], "random_state": 0}
+    federation = pffl.datasets.synthetic(9000, **known)
     ends = [(0.0, 100.0), (0.0, 1.0), (0.0, 10.0)]
     names = federation.schema.features
-    terms = pffl.Privacy(
-        epsilon=4.0,
-        delta=1e-6,
-        ranges={name: ends[k % 3] for k, name in enumerate(names)},
-        noise_seed=noise_seed,
-    )
-    wide = pffl.BoundedGroupLoss({"f": 0.6, "m": 0.72})  # met, whatever the noise
-    private = pffl.solve(
-        federation, wide, privacy=terms, secure_sum=True, random_state=0
-    )
+    ranges = {name: ends[k % 3] for k, name in enumerate(names)}
+    terms = pffl.Privacy(epsilon=4.0, delta=1e-6, ranges=ranges, noise_seed=noise_seed)
+    wide = BGL({"f": 0.6, "m": 0.72})  # met, whatever the noise
     return {
-        "masked": told(masked),
-        "unmasked": briefly(plain_run),
-        "private": _private(private),
+        "masked": told(solve(federation, BGL(0.66), secure_sum=True)),
+        "unmasked": briefly(solve(federation, BGL(0.66))),
+        "private": _private(solve(federation, wide, privacy=terms, secure_sum=True)),
     }
 
 
 def _private(solution: Any) -> Figures:
     """The account, exactly; and figures that carry noise."""
     result = solution.as_dict()
-    noise = result["privacy"]
+    noise, cells = result["privacy"], result["cells"]
+    releases = noise["releases"]
+    named = [f"{one['split']} {one['name']} × {one['times']}" for one in releases]
     return {
         "account": {
             **{name: noise[name] for name in ACCOUNT},
-            "releases": [
-                " ".join((one["split"], one["name"], "×", str(one["times"])))
-                for one in noise["releases"]
-            ],
+            "releases": named,
             **{
-                f"release_{name}": [one[name] for one in noise["releases"]]
+                f"release_{name}": [one[name] for one in releases]
                 for name in ("mu", "sensitivity", "sigma", "deviation")
             },
         },
@@ -566,9 +449,9 @@ def _private(solution: Any) -> Figures:
             "cells": {
                 row["cell"]: [row["lower"], row["upper"]] for row in noise["cells"]
             },
-            "counts": [row["count"] for row in result["cells"]],
-            "test_counts": [row["test_count"] for row in result["cells"]],
-            "test_uppers": [row["test_upper"] for row in result["cells"]],
+            "counts": [row["count"] for row in cells],
+            "test_counts": [row["test_count"] for row in cells],
+            "test_uppers": [row["test_upper"] for row in cells],
             "train_error": result["train"]["error"],
             "length": float(np.linalg.norm(solution.w)),
         },
@@ -578,23 +461,18 @@ def _private(solution: Any) -> Figures:
 def audit_and_monitor(data: Data) -> Figures:
     """Somebody's probabilities, and eight batches that get worse half-way."""
     chance, came, group = people.forecasts()
-    audited = pffl.audit(
-        chance,
-        y=came,
-        sensitive_features=group,
-        constraint=pffl.BoundedGroupLoss(0.66),
-        silos=np.arange(len(chance)) % 3,
-    ).certificate
+    known = {"y": came, "sensitive_features": group, "constraint": BGL(0.66)}
+    silos = np.arange(len(chance)) % 3
+    audited = pffl.audit(chance, **known, silos=silos).certificate
     watched, stream, solution = None, [], visited()
     for week in range(8):
         rows = people.visits(120, 20 + week, wrong=0.0 if week < 4 else 0.3)
-        watched = pffl.monitor(
-            solution, rows, state=watched, bound=0.6, id="who", silo="clinic",
-            name=f"week {week + 1}",
-        )  # fmt: skip
+        known = {"id": "who", "silo": "clinic", "name": f"week {week + 1}"}
+        watched = pffl.monitor(solution, rows, state=watched, bound=0.6, **known)
         logs = [math.log(row["e_value"]) for row in watched.table]
         stream.append([watched.status, *logs])
     assert watched is not None
+    said = ("status", "exit_code", "alarms", "rows")
     return {
         "estimators": estimators(),
         "audit": {
@@ -607,27 +485,29 @@ def audit_and_monitor(data: Data) -> Figures:
             ],
         },
         "monitor": {
-            "status": watched.status,
-            "exit_code": watched.exit_code,
-            "alarms": watched.alarms,
-            "rows": watched.rows,
+            **{name: getattr(watched, name) for name in said},
             "table": [_row(row) for row in watched.table],
             "stream": stream,
         },
     }
 
 
+def _row(row: Figures) -> Figures:
+    """A group of a monitor, by the names that are stored."""
+    dropped = ("batch", "name", "impossible")
+    kept = {key: value for key, value in row.items() if key not in dropped}
+    return {key.replace("batch_", "last_"): value for key, value in kept.items()}
+
+
 def estimators() -> Figures:
     """The classifier and the regressor of scikit-learn's kind."""
     table = people.patients(800, 6)
     X, groups = table[["pulse", "sugar", "weight"]], table["band"]
-    sick = table["outcome"] == "worse"
-    kinds = (
-        (pffl.FairClassifier(bound=0.502, random_state=0), sick),
-        (pffl.FairRegressor(bound=13.4, random_state=0), table["days"]),
-    )
     found: Figures = {}
-    for estimator, y in kinds:
+    for estimator, y in (
+        (pffl.FairClassifier(bound=0.502, random_state=0), table["outcome"] == "worse"),
+        (pffl.FairRegressor(bound=13.4, random_state=0), table["days"]),
+    ):
         estimator.fit(X, y, sensitive_features=groups)
         found[type(estimator).__name__] = briefly(estimator.solution_)
     return found
@@ -655,16 +535,13 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def methods(data: Data) -> Figures:
     """Losses, λ and w of every method that is registered, after a few rounds."""
-    bounds = pffl.BoundedGroupLoss(data.sex)
     options = pffl.Options(baseline=False, smallest_bound=False)
     asked = {name: (name, {}) for name in sorted(METHODS.own)} | VARIANTS
     found: Figures = {}
     for title, (name, more) in asked.items():
         method = METHODS[name](**{**FEW.get(name, {"rounds": 8}), **more})
-        solution = pffl.solve(
-            data.compas, bounds, method=method, options=options, random_state=0
-        )
-        found[title] = briefly(solution)
+        run = solve(data.compas, BGL(data.sex), method=method, options=options)
+        found[title] = briefly(run)
     return found
 
 
@@ -722,15 +599,8 @@ class Golden:
     def promised(self) -> tuple[Path, Outcome]:
         """Run 3 by the command line: its folder, and what was printed."""
         place = self.data.folder / "runs" / "adult-001"
-        outcome = command(
-            self.data.folder,
-            "run",
-            "adult",
-            *PROMISED,
-            *self.data.settings("adult"),
-            "-v",
-        )
-        return place, outcome
+        words = ("run", "adult", *PROMISED, *self.data.settings("adult"), "-v")
+        return place, command(self.data.folder, *words)
 
     @cached_property
     def surfaces(self) -> dict[str, str]:
@@ -744,13 +614,3 @@ class Golden:
             "page.txt": page_text((place / "report.html").read_text("utf-8"), card),
             "card.md": card,
         }
-
-
-def _row(row: Figures) -> Figures:
-    """A group of a monitor, by the names that are stored."""
-    dropped = ("batch", "name", "impossible")
-    return {
-        key.replace("batch_", "last_"): value
-        for key, value in row.items()
-        if key not in dropped
-    }
