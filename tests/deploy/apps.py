@@ -3,6 +3,7 @@
 One in four is of group "b", whose labels follow the input the other way round.
 """
 
+# ruff: noqa: F401 — names are here to be used by test_mixin.py, when it runs.
 from __future__ import annotations
 
 import numpy as np
@@ -10,9 +11,9 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedProx
 
-from pffl.deploy import BoundedGroupLossMixin
+from pffl.deploy import BoundedGroupLossMixin, FairFedAvg
 from tests.deploy.memory import MemoryGrid, travelled
-from tests.inside import GroupSums, group_weights
+from tests.inside import KEY, GroupSums, Order, group_weights
 
 GROUPS, LABELS = ["a", "b"], ["no", "yes"]
 

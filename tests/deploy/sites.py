@@ -339,6 +339,13 @@ def sections(terms: Privacy, method: str = "exact") -> dict[str, Any]:
     }
 
 
+def noisy_census(data: Federation, rows: float, inputs: float) -> Census:
+    """A census whose counts, and sums of inputs, have so much noise."""
+    end = np.full(data.schema.n_features, 6.0)
+    noise = np.array([rows, inputs])
+    return Census(data.schema, low=-end, high=end, longest=2.0, noise=noise)
+
+
 def agreement(data: Federation, method: str = "exact", **more: Any) -> Agreement:
     """What sites agree on: secure sums, and a run with noise."""
     terms = budget(data, **more)

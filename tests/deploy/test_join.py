@@ -6,21 +6,21 @@ import json
 import os
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from pffl.deploy import Agreement, InMemory, Limits, SiteKey
+from pffl.deploy import Agreement, InMemory, SiteKey
 from pffl.errors import ArtefactError, UsageError
 from tests.cli.helpers import pffl as command
 from tests.deploy.processes import PRIVATE, RUN_FILE, free_ports, write_rows
 from tests.helpers import make_federation
 from tests.inside import (
-    Joining,
     SiteFolder,
     SiteLine,
     SiteServer,
@@ -48,18 +48,22 @@ def typed(capsys, tmp_path, monkeypatch):
     return run
 
 
-@pytest.fixture
-def study(typed, tmp_path):
+def deployed(typed, run_file: str, mode: str) -> Path:
     """Three sites that were made, and a folder that was deployed for them."""
-    lines = [typed("site", "init", name).splitlines() for name in NAMES]
-    found = [line for one in lines for line in one if line.startswith("pffl-site-3")]
-    (tmp_path / "lines.txt").write_text("\n".join(found))
-    (tmp_path / "run.toml").write_text(RUN_FILE)
+    lines = "\n".join(typed("site", "init", name) for name in NAMES).splitlines()
+    found = [line for line in lines if line.startswith("pffl-site-3")]
+    Path("lines.txt").write_text("\n".join(found))
+    Path("run.toml").write_text(run_file)
     address = ("--address", f"127.0.0.1:{free_ports()}")
     given = ("--sites", "lines.txt", "-o", "study", *address)
-    assert "masked mode" in typed("deploy", "run.toml", *given)
-    write_rows(tmp_path / "study", RUN_FILE, NAMES)
-    return tmp_path / "study"
+    assert f"{mode} mode" in typed("deploy", "run.toml", *given)
+    write_rows(Path("study"), run_file, NAMES)
+    return Path("study").resolve()
+
+
+@pytest.fixture
+def study(typed):
+    return deployed(typed, RUN_FILE, "masked")
 
 
 def join(typed, *options: str, name: str = "north", rows: str = "", code: int = 0):
@@ -159,9 +163,9 @@ def test_what_cannot_be_deployed_is_refused_before_anything_is_written(
     assert not (tmp_path / "other").exists()
 
 
-def test_two_sites_are_not_masked_and_that_is_said(study, typed, tmp_path):
-    lines = (tmp_path / "lines.txt").read_text().splitlines()[:2]
-    (tmp_path / "two.txt").write_text("\n".join(lines))
+def test_two_sites_are_not_masked_and_that_is_said(study, typed):
+    lines = Path("lines.txt").read_text().splitlines()[:2]
+    Path("two.txt").write_text("\n".join(lines))
     typed("deploy", "run.toml", "--sites", "two.txt", "-o", "two")
     given = ("--rows", "study/rows/north.csv", "--site", "north", *JOIN)
     said = typed("site", "join", "two/federation.json", *given)
@@ -257,20 +261,18 @@ def test_other_columns_and_few_changed_rows_are_refused(study, typed, tmp_path):
         place.open()
 
 
-def test_private_mode_names_its_cost_and_needs_a_budget(typed, tmp_path):
-    lines = [typed("site", "init", name).splitlines() for name in NAMES]
-    found = [line for one in lines for line in one if line.startswith("pffl-site-3")]
-    (tmp_path / "lines.txt").write_text("\n".join(found))
-    (tmp_path / "run.toml").write_text(PRIVATE)
-    given = ("--sites", "lines.txt", "-o", "study")
-    assert "private mode" in typed("deploy", "run.toml", *given)
-    write_rows(tmp_path / "study", PRIVATE, NAMES)
-    bare = ("--trust-keys", "--yes")
-    said = join(typed, *bare, code=2)
+def test_private_mode_names_its_cost_and_needs_a_budget_and_two_accounts(
+    typed, tmp_path
+):
+    deployed(typed, PRIVATE, "private")
+    said = join(typed, *JOIN, code=2)
     assert said.startswith("Private mode: (ε, δ) = (4, 1e-06)")
     assert "--epsilon" in said
-    join(typed, *bare, "--epsilon", "9")
+    join(typed, *JOIN, "--epsilon", "9")
     assert "privacy account: ε = 0 of 9" in typed("site", "show", "--site", "north")
+    with serving(tmp_path / "north") as (server, _):
+        refused = read_answer(carried(server.path, b"anything")).refusal
+    assert "two accounts" in refused
 
 
 # Over sockets
@@ -306,16 +308,10 @@ def test_a_run_over_sockets_is_written_and_forgotten(study, typed, tmp_path, cap
     from tests.inside import flower_app
 
     joined(typed)
-    with (
-        serving(tmp_path / "north") as (north, said),
-        serving(tmp_path / "south") as (south, _),
-        serving(tmp_path / "west") as (west, _),
-    ):
-        ways = {"north": north, "south": south, "west": west}
-        sites = {
-            name: (lambda body, path=one.path: carried(path, body))
-            for name, one in ways.items()
-        }
+    with ExitStack() as stack:
+        begun = {n: stack.enter_context(serving(tmp_path / n)) for n in NAMES}
+        north, said = begun["north"]
+        sites = {name: partial(carried, one.path) for name, (one, _) in begun.items()}
         solution = flower_app.run(InMemory(sites), study, tmp_path / "run")
         assert solution.status == "met"
         with raises(UsageError, "port-taken"):
@@ -380,13 +376,6 @@ def _asked_as(user: int, path: Path) -> bytes:
         return stream.read()
 
 
-def test_private_mode_refuses_one_account(typed, tmp_path):
-    test_private_mode_names_its_cost_and_needs_a_budget(typed, tmp_path)
-    with serving(tmp_path / "north") as (server, _):
-        refused = read_answer(carried(server.path, b"anything")).refusal
-    assert "two accounts" in refused
-
-
 def test_a_folder_that_others_can_open_and_a_site_that_did_not_join(typed, tmp_path):
     typed("site", "init", "north")
     folder = SiteFolder.find(tmp_path / "north")
@@ -410,5 +399,3 @@ def test_a_foreign_line_or_file_is_refused(typed, study, tmp_path):
     typed("site", "join", "federation.json", *bare, code=3)
     Path("federation.json").write_text((study / "federation.json").read_text()[:-9])
     typed("site", "join", "federation.json", *bare, code=3)
-    assert Limits().floor == 10
-    assert Joining.__doc__

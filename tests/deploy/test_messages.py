@@ -57,16 +57,12 @@ ANSWER = Answer(
 
 
 def test_what_is_written_is_read():
-    found = read_request(write_request(REQUEST))
-    assert (found.run, found.step, found.relay) == ("run", 2, (b"one", b"", b"three"))
-    assert dict(found.heads) == {"a": "1"}
-    assert found.kinds == ("census", "census")
-    assert np.array_equal(found.bodies[1].arrays["w"], np.arange(3.0))
-    assert found.asked == REQUEST.asked
     back = read_answer(write_answer(ANSWER))
-    for field in fields(Answer):
-        if field.name != "bodies":
-            assert getattr(back, field.name) == getattr(ANSWER, field.name)
+    for sent, read in ((REQUEST, read_request(write_request(REQUEST))), (ANSWER, back)):
+        assert bodies_digest(read.bodies) == bodies_digest(sent.bodies)
+        for field in fields(sent):
+            if field.name != "bodies":
+                assert getattr(read, field.name) == getattr(sent, field.name)
     assert read_masked(back, 6).tolist() == list(range(6))
     for wrong in (5, 7):
         with raises(Malformed, "bad-message"):

@@ -15,7 +15,7 @@ import pffl
 from pffl.engines import Reference
 from pffl.errors import Malformed, Refused
 from pffl.queries import Census, Evaluate, Expand, View
-from tests.deploy.sites import people
+from tests.deploy.sites import noisy_census, people
 from tests.helpers import make_federation, make_problem
 from tests.inside import announced, secure_sum, shared
 from tests.raising import raises
@@ -82,19 +82,6 @@ def test_a_sum_is_that_of_the_doubles_up_to_the_grid(place: int):
         )
 
 
-def test_every_double_of_the_grid_comes_back_as_it_was():
-    federation, asked = queries()
-    query = asked[1]
-    (one, *_), rng = totals(federation, query), np.random.default_rng(0)
-    sizes = 2.0 ** rng.uniform(-20, 60, one.losses.shape)
-    signs = rng.choice([-1.0, 1.0], one.losses.shape)
-    drawn = replace(one, losses=signs * np.round(sizes, 3), gradients=0 * one.gradients)
-    none = replace(drawn, losses=0 * drawn.losses, triangles=0 * one.triangles)
-    flats = [secure_sum.encode(query, each, 3) for each in (drawn, none, none)]
-    total = secure_sum.decode(query, secure_sum.add(flats), 3)
-    np.testing.assert_allclose(total.losses, drawn.losses, rtol=2**-52, atol=2**-64)
-
-
 def masked(flats: Sequence[np.ndarray], info: bytes = b"step 1") -> list[np.ndarray]:
     keys = {name: announced(secret) for name, secret in SECRETS.items()}
     names = list(SECRETS)[: len(flats)]
@@ -159,14 +146,7 @@ def test_wrapping_around_is_never_silent():
 
 def test_sums_with_noise_are_whole_and_of_any_size():
     data = people()
-    n = data.schema.n_features
-    query = Census(
-        data.schema,
-        low=-np.full(n, 6.0),
-        high=np.full(n, 6.0),
-        longest=2.0,
-        noise=np.ones(2),
-    )
+    query = noisy_census(data, 1.0, 1.0)
     one = query.answer(View.of(data.silos[0], data.schema, None, "train"))
     huge = np.full_like(one.sums, 2**62)
     flats = [

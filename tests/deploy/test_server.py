@@ -41,6 +41,10 @@ SHORT = {
 }
 
 
+#: Methods that look at single silos.
+LOOKING = ("afl", "fairfed", "fcfl", "fedfair", "local-bgl")
+
+
 def short(name):
     """Return a method with few rounds."""
     kind = METHODS[name]
@@ -87,23 +91,6 @@ def test_every_method_ends_where_it_ends_locally(name, constraint):
     assert not any(entry["refused"] for entry in engine.record.entries)
 
 
-@pytest.mark.parametrize(
-    ("model", "labels"),
-    [
-        (pffl.SoftmaxRegression(), 3),
-        (pffl.LeastSquares(), 0),
-        (pffl.HuberRegression(delta=0.5), 0),
-    ],
-)
-def test_other_models_end_where_they_end_locally(model, labels):
-    federation = make_federation(4, labels=labels, sizes=(60, 50))
-    bound, method = pffl.BoundedGroupLoss(1.0), short("exact")
-    there = run(remote(federation), bound, method, model)
-    here = run(Local(federation), bound, method, model)
-    # In one process the last round asks for no Hessians: the same optimum, by the gap.
-    np.testing.assert_allclose(there.w, here.w, rtol=0, atol=2e-6)
-
-
 def test_every_site_answers_every_step():
     with raises(UsageError, "not-over-sites"):
         run(remote(biased(0)), None, pffl.FedAvg(rounds=5, participation=0.5))
@@ -117,8 +104,10 @@ def test_every_site_answers_every_step():
         (pffl.FirstOrder(target_gap=1e-15), "silos", CBGL),
         (STEPS, "silos", LOOSE),
         (replace(STEPS, batch_size=7), "rows", CBGL),
+        (METHODS["qffl"](q=1.0, rounds=2, step_size=0.1), "silos", LOOSE),
+        (METHODS["pooled"](), "silos", LOOSE),
     ],
-    ids=["exact", "exact by rows", "first-order", "pffl", "pffl in batches"],
+    ids=["exact", "exact by rows", "first-order", "pffl", "batches", "qffl", "pooled"],
 )
 def test_a_run_under_secure_sums_is_the_run_without(method, weighting, constraint):
     federation = make_federation(3, sizes=(120, 100, 160, 110))  # none below the floor
@@ -128,7 +117,7 @@ def test_a_run_under_secure_sums_is_the_run_without(method, weighting, constrain
     secure = pffl.solve(federation, constraint, method=method, secure_sum=True, **asked)
     np.testing.assert_allclose(secure.w, plain.w, rtol=0, atol=1e-9)
     assert secure.status == plain.status
-    if method is not STEPS and method.batch_size is None:
+    if isinstance(method, pffl.Exact | pffl.FirstOrder):
         assert secure.gap <= max(1e-10, plain.gap + 1e-10)
 
 
@@ -156,42 +145,20 @@ def test_real_data_are_the_same_under_secure_sums(data, constraint):
     assert secure.status in ("met", "impossible")
 
 
-def test_every_method_runs_under_secure_sums_or_is_refused_by_name():
-    federation = make_federation(3, sizes=(120, 100, 160))
-    options = Options(baseline=False, smallest_bound=False)
-    for name, kind in METHODS.sound().items():
-        if not kind.looks_at_silos:
-            continue
-        with raises(UsageError, "not-with-secure-sums", kind.__name__):
-            pffl.solve(federation, None, method=kind(), secure_sum=True)
-        assert name in ("afl", "fairfed", "fcfl", "fedfair", "local-bgl")
-    few = {"dual_rounds": 1, "rounds_per_dual": 2, "step_size": 0.1}
-    for name, given in (
-        ("qffl", {"q": 1.0, "rounds": 2, "step_size": 0.1}),
-        ("fedavg", {"rounds": 2}),
-        ("pooled", {}),
-        ("pffl", few),
-    ):
-        method = METHODS[name](**given)
-        asked = {"method": method, "options": options, "random_state": 0}
-        plain = pffl.solve(federation, LOOSE, **asked)
-        secure = pffl.solve(federation, LOOSE, secure_sum=True, **asked)
-        close = 1e-9 if name != "fedavg" else 1.0  # whose step sizes look at silos
-        np.testing.assert_allclose(secure.w, plain.w, rtol=0, atol=close, err_msg=name)
-
-
 @pytest.mark.parametrize(
     ("code", "asked"),
     [
         ("not-with-secure-sums", {"constraint": pffl.PerSilo(0.7)}),
         ("not-with-secure-sums", {"constraint": LOOSE & pffl.PerSilo(0.7)}),
         ("not-with-secure-sums", {"method": pffl.PFFL(participation=0.5)}),
+        *(("not-with-secure-sums", {"method": name}) for name in LOOKING),
         ("auto-refused", {"constraint": pffl.BoundedGroupLoss("auto")}),
         ("auto-refused", {"options": Options(l2="auto")}),
         ("wrong-engine", {"engine": "reference"}),
     ],
 )
 def test_what_needs_single_silos_is_refused_before_anything_is_asked(code, asked):
+    assert {n for n, kind in METHODS.own.items() if kind.looks_at_silos} == {*LOOKING}
     constraint = asked.pop("constraint", LOOSE)
     with raises(UsageError, code):
         pffl.solve(make_federation(0), constraint, secure_sum=True, **asked)
@@ -294,18 +261,6 @@ def test_what_is_said_of_secure_sums():
     assert "30" in said
     assert "87" in said
     assert setting_of(engine).access.pooled == 3
-
-
-def test_small_cells_are_left_out_and_said_so():
-    federation = biased(0)
-    engine = remote(federation, limits=Limits(floor=14))
-    solution = run(engine, BGL, short("pffl"))
-    assert np.isfinite(solution.w).all()
-    assert any("left out at sites" in note for note in solution.notes)
-    shown = counted(engine).counts
-    true = Local(federation).ask(Census(federation.schema)).counts
-    assert ((shown == true) | (shown == 0)).all()
-    assert (shown != true).any()
 
 
 def test_a_sum_that_no_rows_have_ends_the_run():

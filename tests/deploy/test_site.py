@@ -18,28 +18,10 @@ import pffl
 from pffl.deploy import Limits, Site, SiteKey
 from pffl.errors import FederationError, PrivacyBudgetError, UsageError
 from pffl.queries import Census, Evaluate, Expand, Pool, Train
-from tests.deploy.sites import (
-    OPEN,
-    Asker,
-    Server,
-    agree,
-    agreement,
-    alone,
-    budget,
-    engine_of,
-    keys_of,
-    lines_of,
-    make_silo,
-    members,
-    people,
-    problem_of,
-    sites_of,
-    small_site,
-    solve,
-    summed,
-)
+from tests.deploy import sites as made
+from tests.deploy.sites import OPEN, Asker, Server, agree, noisy_census, sites_of
 from tests.helpers import make_federation, make_schema
-from tests.inside import PROTOCOL, RunRecord, read_answer, secure_sum, write_request
+from tests.inside import PROTOCOL, RunRecord, read_answer, write_request
 from tests.raising import raises
 
 
@@ -51,8 +33,8 @@ def w_of(task: Any, size: float = 0.1) -> np.ndarray:
 
 
 def test_a_step_is_answered_once_and_repeated_byte_for_byte(tmp_path):
-    site = small_site(OPEN, tmp_path)
-    task = problem_of(site).task
+    site = made.small_site(OPEN, tmp_path)
+    task = made.problem_of(site).task
     asker = Asker(site)
     asked = asker.request(Expand(task, w_of(task), 2))
     first = site.answer(write_request(asked))
@@ -90,7 +72,7 @@ def test_a_step_is_answered_once_and_repeated_byte_for_byte(tmp_path):
 
 
 def test_a_run_that_ended_does_not_begin_again(tmp_path):
-    site = small_site(OPEN, tmp_path)
+    site = made.small_site(OPEN, tmp_path)
     asker = Asker(site)
     assert asker.ask(Census(site.schema)) is not None
     assert list((tmp_path / "runs").iterdir())
@@ -101,7 +83,7 @@ def test_a_run_that_ended_does_not_begin_again(tmp_path):
 
 
 def test_garbage_is_refused_and_nothing_is_written(tmp_path):
-    site = small_site(OPEN, tmp_path)
+    site = made.small_site(OPEN, tmp_path)
     for content in (b"", b"\0" * 64, (1 << 63).to_bytes(8, "little") + b"{}"):
         assert read_answer(site.answer(content)).refusal
     big = Site(site.silo, site.agreement, Limits(largest_message=100))
@@ -113,8 +95,8 @@ def test_garbage_is_refused_and_nothing_is_written(tmp_path):
 
 def test_queries_are_counted_over_all_runs_and_processes(tmp_path):
     limits = Limits(floor=1, queries=3)
-    site = small_site(limits, tmp_path)
-    task = problem_of(site).task
+    site = made.small_site(limits, tmp_path)
+    task = made.problem_of(site).task
     for run in ("a", "b"):
         asker = Asker(site, run)
         assert asker.ask(Census(site.schema)) is not None  # not counted
@@ -127,8 +109,8 @@ def test_queries_are_counted_over_all_runs_and_processes(tmp_path):
 
 
 def test_norm_ball_batches_layouts_and_the_agreed_model(tmp_path):
-    site = small_site(Limits(floor=1, radius=1.0, layouts=1))
-    problem = problem_of(site)
+    site = made.small_site(Limits(floor=1, radius=1.0, layouts=1))
+    problem = made.problem_of(site)
     task, asker = problem.task, Asker(site)
     assert asker.ask(Expand(task, w_of(task, 0.1))) is not None
     assert asker.ask(Expand(task, w_of(task, 9.0))) is None
@@ -167,7 +149,7 @@ VICTIM = 1  # stratum (f, class 1), which has one row
 
 def probed(site: Any, size: float = 1.0) -> np.ndarray:
     """Ask for the loss at w = size·e_1 … size·e_p, and invert it for the one row."""
-    task = problem_of(small_site(f1=1)).task
+    task = made.problem_of(made.small_site(f1=1)).task
     learnt, asker = np.full(task.model.n_parameters, np.nan), Asker(site)
     for j, w in enumerate(size * np.eye(task.model.n_parameters)):
         answer = asker.send(Evaluate(task, w, "train"))
@@ -178,21 +160,24 @@ def probed(site: Any, size: float = 1.0) -> np.ndarray:
 
 
 def test_floor_stops_a_probe_that_reads_a_record_without_it():
-    site = small_site(f1=1)
+    site = made.small_site(f1=1)
     rows = site.silo.rows("train")
     strata = site.schema.strata(rows.group, rows.y)
-    inputs = problem_of(site).task.model.inputs
+    inputs = made.problem_of(site).task.model.inputs
     truth = np.append(inputs.apply(rows.X[strata == VICTIM])[0], 1.0)
-    assert probed(small_site(OPEN, f1=1)) == pytest.approx(truth, rel=1e-9)
-    assert np.isnan(probed(small_site(Limits(), f1=1))).all()
+    assert probed(made.small_site(OPEN, f1=1)) == pytest.approx(truth, rel=1e-9)
+    assert np.isnan(probed(made.small_site(Limits(), f1=1))).all()
 
 
 def test_nothing_that_leaves_depends_on_who_is_in_a_withheld_cell():
     """Labels of withheld rows swapped within their group: all cells stay the same."""
-    one, two = small_site(Limits(), f1=4, f0=6), small_site(Limits(), f1=6, f0=4)
+    one, two = (
+        made.small_site(Limits(), f1=4, f0=6),
+        made.small_site(Limits(), f1=6, f0=4),
+    )
     a, b = (Asker(site).ask(Census(site.schema)) for site in (one, two))
     assert a.counts.tolist() == b.counts.tolist() == [[0, 0, 40, 40]]
-    task = problem_of(small_site(f1=4, f0=6)).task
+    task = made.problem_of(made.small_site(f1=4, f0=6)).task
     query = Evaluate(task, w_of(task), "train")
     a, b = (Asker(site, "r").ask(query) for site in (one, two))
     assert a.cells == pytest.approx(b.cells, rel=1e-12)
@@ -202,11 +187,11 @@ def test_nothing_that_leaves_depends_on_who_is_in_a_withheld_cell():
 def test_the_floor_acts_on_the_sets_of_the_agreed_constraint():
     """By group where bounds are for groups: few of one label do not bias the rest."""
     schema = make_schema()
-    silo = make_silo({(0, 0): 9, (0, 1): 30, (1, 0): 5, (1, 1): 4}, schema)
+    silo = made.make_silo({(0, 0): 9, (0, 1): 30, (1, 0): 5, (1, 1): 4}, schema)
     hidden = {}
     for kind in ("bgl", "cbgl"):
         run = {"constraint": {"kind": kind, "bound": 0.7}}
-        site = Site(silo, alone(silo, schema, run=run), Limits(floor=10))
+        site = Site(silo, made.alone(silo, schema, run=run), Limits(floor=10))
         hidden[kind] = site.hidden("train").tolist()
     assert hidden == {
         "bgl": [False, False, True, True],
@@ -217,8 +202,8 @@ def test_the_floor_acts_on_the_sets_of_the_agreed_constraint():
 def test_debug_logs_and_files_hold_no_group_figure(caplog, capfd, tmp_path):
     caplog.set_level(logging.DEBUG)
     sizes = {"f0": 1237, "f1": 1553, "m0": 7, "m1": 1019}
-    site = small_site(Limits(), tmp_path, **sizes)
-    task = problem_of(small_site(**sizes)).task
+    site = made.small_site(Limits(), tmp_path, **sizes)
+    task = made.problem_of(made.small_site(**sizes)).task
     asker = Asker(site)
     for query in (
         Census(site.schema),
@@ -257,7 +242,7 @@ def test_sites_that_were_shown_different_things_do_not_add_up():
     answers = [server.send(n, server.request([query])) for n in names[:2]]
     answers.append(server.send(names[2], server.request([other])))
     with pytest.raises(FederationError, match="masks do not cancel"):
-        summed([query], answers)
+        made.summed([query], answers)
 
 
 def test_another_set_of_sites_and_another_key_are_refused():
@@ -265,13 +250,13 @@ def test_another_set_of_sites_and_another_key_are_refused():
     agreed = agree(federation)
     server = Server(sites_of(federation, agreed), federation.schema.hash)
     server.ask([Census(federation.schema)])
-    problem = problem_of(server.sites["site 0"])
+    problem = made.problem_of(server.sites["site 0"])
     task = replace(problem.task, shares=np.ones(1), pool=Pool(4, False, 210.0))
     answer = server.send("site 0", server.request([Expand(task, w_of(task))]))
     assert "4 sites" in answer.refusal
     silo = federation.silos[0]
     with raises(UsageError, "other-key", "site 0"):
-        Site(silo, agreed, OPEN, key=keys_of("mallory"))
+        Site(silo, agreed, OPEN, key=made.keys_of("mallory"))
     with raises(UsageError, "missing-key"):
         Site(silo, agreed, OPEN)
 
@@ -284,13 +269,12 @@ def test_the_totals_have_the_noise_that_was_agreed_on():
 
     All secrets are fixed, so that the draws are the same each time.
     """
-    data = people(4, 60)
-    names, n = data.silo_names, data.schema.n_features
+    data = made.people(4, 60)
+    names = data.silo_names
     keys = {name: SiteKey(fixed("key", name), fixed("split", name)) for name in names}
     public = {name: key.public for name, key in keys.items()}
-    agreed = replace(agreement(data, epsilon=8.0), keys=public)
-    ends = {"low": -np.full(n, 6.0), "high": np.full(n, 6.0)}
-    query = Census(data.schema, **ends, longest=2.0, noise=np.array([3.0, 0.0]))
+    agreed = replace(made.agreement(data, epsilon=8.0), keys=public)
+    query = noisy_census(data, 3.0, 0.0)
     drawn = []
     for k in range(60):
         sites = {}
@@ -318,83 +302,68 @@ def fixed(*about: str) -> bytes:
     return hashlib.sha256(" ".join(about).encode()).digest()
 
 
-def test_private_mode_has_the_same_account_everywhere_and_no_floor(tmp_path):
-    data = people()
-    agreed = agreement(data)
-    sites = members(data, agreed, tmp_path)
-    engine = engine_of(sites, agreed)
-    found = solve(data, engine, checkpoint=tmp_path / "log")
-    accounts = [lines_of(tmp_path, name) for name in data.silo_names]
-    marks = [[(one.mu, one.mark, str(one.body)) for one in own] for own in accounts]
-    assert marks[0] == marks[1] == marks[2]
-    assert found.evidence.privacy.epsilon <= 2.0 + 1e-9
-    server = Server(members(data, agreed, tmp_path / "b"), data.schema.hash)
-    exact = server.send("site 0", server.request([Census(data.schema)]))
-    assert "without noise" in exact.refusal
-    few = people(3, 20)  # below the floor of 10, at each site
-    sites = sites_of(few, agreement(few), rules=Limits(epsilon=1.0))
+def test_private_mode_has_no_floor():
+    few = made.people(3, 20)  # below the floor of 10, at each site
+    sites = sites_of(few, made.agreement(few), rules=Limits(epsilon=1.0))
     for site in sites.values():
         site.memory.allow = lambda *_: None
-    n = few.schema.n_features
-    ends = {"low": -np.full(n, 6.0), "high": np.full(n, 6.0)}
-    query = Census(few.schema, **ends, longest=2.0, noise=np.array([1 / 200, 0.0]))
+    query = noisy_census(few, 1 / 200, 0.0)
     (total,) = Server(sites, few.schema.hash).ask([query])
     true = pffl.engines.Reference(few).ask(Census(few.schema)).counts.sum(axis=0)
     assert np.round(query.real(total, "counts")).tolist() == true.tolist()
 
 
 def test_the_budget_ends_with_exit_7_and_goes_on_after_a_raise(tmp_path):
-    data = people()
-    agreed = agreement(data)
-    whole = engine_of(members(data, agreed, tmp_path / "w"), agreed)
-    solve(data, whole)
-    sites = members(data, agreed, tmp_path)
+    data = made.people()
+    agreed = made.agreement(data)
+    whole = made.engine_of(made.members(data, agreed, tmp_path / "w"), agreed)
+    made.solve(data, whole)
+    sites = made.members(data, agreed, tmp_path)
     sites["site 1"].limits = Limits(epsilon=1.0)
     known = {"run": "r", "folder": tmp_path / "steps"}
     with raises(PrivacyBudgetError, "budget-exceeded", "site 1") as e:
-        solve(data, engine_of(sites, agreed, **known), checkpoint=tmp_path / "log")
+        made.solve(
+            data, made.engine_of(sites, agreed, **known), checkpoint=tmp_path / "log"
+        )
     assert e.value.exit_code == 7
-    paid = len(lines_of(tmp_path, "site 0"))
-    sites = members(data, agreed, tmp_path)  # with a larger budget, again
-    solve(data, engine_of(sites, agreed, **known), checkpoint=tmp_path / "log")
-    accounts = {n: len(lines_of(tmp_path, n)) for n in data.silo_names}
-    assert len(set(accounts.values())) == 1  # nothing was paid twice
-    assert accounts["site 0"] == len(lines_of(tmp_path / "w", "site 0")) >= paid
+    paid = len(made.lines_of(tmp_path, "site 0"))
+    sites = made.members(data, agreed, tmp_path)  # with a larger budget, again
+    engine = made.engine_of(sites, agreed, **known)
+    found = made.solve(data, engine, checkpoint=tmp_path / "log")
+    assert found.evidence.privacy.epsilon <= 2.0 + 1e-9
+    accounts = [
+        [(one.mu, one.mark, str(one.body)) for one in made.lines_of(tmp_path, name)]
+        for name in data.silo_names
+    ]
+    assert accounts[0] == accounts[1] == accounts[2]
+    # Nothing was paid twice.
+    assert len(accounts[0]) == len(made.lines_of(tmp_path / "w", "site 0")) >= paid
 
 
 def test_a_folder_that_is_put_back_draws_the_same_noise(tmp_path):
-    data = people(3, 100)
-    agreed = agreement(data)
-    n = data.schema.n_features
-    query = Census(
-        data.schema,
-        low=-np.full(n, 6.0),
-        high=np.full(n, 6.0),
-        longest=2.0,
-        noise=np.array([30.0, 30.0]),
-    )
-    server = Server(members(data, agreed, tmp_path), data.schema.hash)
+    data = made.people(3, 100)
+    agreed = made.agreement(data)
+    query = noisy_census(data, 30.0, 30.0)
+    server = Server(made.members(data, agreed, tmp_path), data.schema.hash)
     server.open()
     shutil.copytree(tmp_path / "site 0", tmp_path / "copy")
     request = server.request([query])
     first = server.send("site 0", request)
     shutil.rmtree(tmp_path / "site 0")
     shutil.copytree(tmp_path / "copy", tmp_path / "site 0")
-    site = members(data, agreed, tmp_path)["site 0"]
+    site = made.members(data, agreed, tmp_path)["site 0"]
     again = read_answer(site.answer(write_request(request)))
     masked = (a.bodies[0].arrays["masked"] for a in (first, again))
     assert np.array_equal(*masked)
 
 
 def test_noise_that_could_be_taken_off_is_refused():
-    data = people()
-    agreed = agreement(data)
+    data = made.people()
+    agreed = made.agreement(data)
     privacy = {**agreed.run["privacy"], "noise_seed": 1}
     seeded = replace(agreed, run={**agreed.run, "privacy": privacy})
     with raises(UsageError, "noise-seed"):
         sites_of(data, seeded)
-    assert budget(data).epsilon == 2.0
-    assert secure_sum.MIN_SITES == 3
 
 
 def test_a_restored_site_is_stopped_by_the_head_that_it_signed(tmp_path):
@@ -405,14 +374,14 @@ def test_a_restored_site_is_stopped_by_the_head_that_it_signed(tmp_path):
     sites = sites_of(federation, agreed, folder=tmp_path)
     shutil.copytree(tmp_path / "site 0", tmp_path / "copy")
     heads = tmp_path / "heads.json"
-    engine = engine_of(sites, agreed, heads=heads)
+    engine = made.engine_of(sites, agreed, heads=heads)
     engine.ask(Census(federation.schema))
     engine.end()
     for site in sites.values():
         site.memory.close()
     shutil.rmtree(tmp_path / "site 0")
     shutil.copytree(tmp_path / "copy", tmp_path / "site 0")
-    again = engine_of(
+    again = made.engine_of(
         sites_of(federation, agreed, folder=tmp_path), agreed, heads=heads
     )
     with raises(FederationError, "site-refused", "'site 0'", "restored"):
