@@ -15,8 +15,9 @@ import math
 import os
 import re
 import sys
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE, Popen
 from types import SimpleNamespace
@@ -34,47 +35,11 @@ from pffl.errors import ArtefactError, PrivacyBudgetError, UsageError
 from pffl.models import Inputs, LinearModel, Target
 from pffl.prepare import Options
 from pffl.problem import Point, Problem
-from pffl.queries import (
-    Census,
-    Evaluate,
-    Expand,
-    Task,
-    Train,
-    View,
-    Witness,
-)
+from pffl.queries import Census, Evaluate, Expand, Task, Train, View, Witness
+from tests import inside
 from tests.bounds import uniform
 from tests.driving import iterate, measure, prepare
 from tests.driving import least as enclose_least
-from tests.inside import (
-    COUNTED,
-    EVERY_SILO,
-    FAR,
-    NEAR,
-    Adding,
-    Figures,
-    Interval,
-    Least,
-    Moments,
-    NumericModel,
-    Pair,
-    Support,
-    as_inputs,
-    blocks_of,
-    composed,
-    delta_of,
-    discrete,
-    discrete_gaussian,
-    epsilon_of,
-    gap,
-    least_norm,
-    log_sum_upper,
-    mu_of,
-    read_model,
-    secret_source,
-    seeded_source,
-    support,
-)
 from tests.inside import Source as NoiseSource
 from tests.inside import bets_of as noisy_bets
 from tests.inside import bounds_rates as rates
@@ -105,7 +70,7 @@ def plan_bets(
         shape = np.atleast_1d(counts).shape
         pairs = zip(*(np.broadcast_to(a, shape) for a in (mean, variance)), strict=True)
         known = [
-            Moments.alike(*pair, loss_bound) if np.isfinite(pair).all() else None
+            inside.Moments.alike(*pair, loss_bound) if np.isfinite(pair).all() else None
             for pair in pairs
         ]
     bound = {"delta": delta, "loss_bound": loss_bound}
@@ -134,7 +99,7 @@ def _lower_bounds(
 def _rows_needed(
     bound: float, *, mean: float, variance: float, loss_bound: float, delta: float
 ) -> int | None:
-    known = Moments.alike(mean, variance, loss_bound)
+    known = inside.Moments.alike(mean, variance, loss_bound)
     given = {"loss_bound": loss_bound, "delta": delta, "weighted": False}
     found: int | None = mean_bounds.rows_needed(bound, known=known, **given)
     return found
@@ -151,7 +116,7 @@ def _weighted_plan(
 ) -> Any:
     known = None
     if moments is not None and seen is not None:
-        known = [Moments.of(*pair) for pair in zip(moments, seen, strict=True)]
+        known = [inside.Moments.of(*pair) for pair in zip(moments, seen, strict=True)]
     given = {"delta": delta, "loss_bound": loss_bound, "bounds": bounds}
     return mean_bounds.plan(counts, known=known, **given)
 
@@ -188,7 +153,7 @@ logsum = SimpleNamespace(
 )
 #: The same for rows with weights.
 weighted = SimpleNamespace(
-    Moments=Moments,
+    Moments=inside.Moments,
     plan=_weighted_plan,
     upper=_weighted_upper,
     rows_needed=_weighted_rows_needed,
@@ -236,7 +201,7 @@ def federation_of(
     for k, parts in enumerate(silos):
         splits = {}
         for split, part in parts.items():
-            inputs = as_inputs(part.X) if issparse(part.X) else part.X
+            inputs = inside.as_inputs(part.X) if issparse(part.X) else part.X
             rows = Rows.of(inputs, part.y, schema.combine(part.codes))
             splits[split] = replace(rows, weight=part.weight)
         made.append(Silo(f"site {k}", k, splits))
@@ -303,264 +268,106 @@ def cell_names(constraint: Any, federation: Federation) -> tuple[str, ...]:
 # ------------------------------------------------------------------------- a whole run
 
 
-@dataclass(frozen=True, eq=False)
-class Enclosure:
-    """A smallest bound, or a smallest excess over `offsets`, from both sides."""
+def enclosure(found: Any) -> Any:
+    """A smallest bound, or a smallest excess over `offsets`, from both sides.
 
-    offsets: np.ndarray
-    lower: float
-    upper: float
-    reach: float  # ‖w‖ up to which the lower end is proved
-    everywhere: bool  # whether it speaks of all models
-    slope: float  # what of the lower end rounding took, per ‖w‖
-    multipliers: np.ndarray  # of the proof
-    model: np.ndarray  # attains the upper end
-
-    @classmethod
-    def of(cls, found: Least) -> Enclosure:
-        """Read what was proved."""
-        return cls(
-            np.asarray(found.offsets),
-            found.lower,
-            found.upper,
-            found.reach,
-            found.everywhere,
-            found.slope,
-            np.asarray(found.multipliers),
-            np.asarray(found.model),
-        )
+    `reach` is ‖w‖ up to which the lower end is proved, `everywhere` whether it speaks
+    of all models, `slope` what of the lower end rounding took per ‖w‖; `multipliers`
+    are those of the proof, and `model` attains the upper end.
+    """
+    arrays = {name: np.asarray(getattr(found, name)) for name in ("offsets", "model")}
+    arrays["multipliers"] = np.asarray(found.multipliers)
+    same = ("lower", "upper", "reach", "everywhere", "slope")
+    return SimpleNamespace(**arrays, **{name: getattr(found, name) for name in same})
 
 
-@dataclass(frozen=True, eq=False)
+def _reach(run: Any) -> float:
+    number = r"(-?\d[\d.,]*(?:e[+-]?\d+)?)"
+    found = re.search(rf"length (?:at most|up to) {number}", run.message)
+    return np.inf if found is None else float(found[1].rstrip(".,").replace(",", ""))
+
+
+def _gap_radius(run: Any) -> float | None:
+    pair = run.evidence.proofs.gap
+    if not isinstance(pair, inside.Pair):
+        return None
+    return np.inf if pair.radius is None else float(pair.radius)
+
+
+def _enclosures(run: Any) -> dict[str, Any]:
+    proofs = run.evidence.proofs
+    found = {"least": proofs.least, "excess": proofs.excess}
+    known = {n: one for n, one in found.items() if isinstance(one, inside.Least)}
+    return {name: enclosure(one) for name, one in known.items()}
+
+
+def _target(run: Any) -> tuple[float, float]:
+    found = getattr(run.model, "target", None)
+    return (0.0, 1.0) if found is None else (found.mean, found.scale)
+
+
+def _target_range(run: Any) -> tuple[float, float] | None:
+    model, M = run.model, run.evidence.terms.loss_bound
+    kept = isinstance(model, inside.NumericModel) and M is not None
+    return model.limits(M) if kept else None
+
+
+def _witness(run: Any) -> np.ndarray | None:
+    return None if run.witness is None else np.array(list(run.witness.values()))
+
+
+#: What a judge reads of a run, by name.
+READ: dict[str, Callable[[Any], Any]] = {
+    "w": lambda run: np.asarray(run.w),
+    "multipliers": lambda run: np.asarray(run.multipliers),
+    "converged": lambda run: run.as_dict()["converged"],
+    "questions": lambda run: tuple(
+        int(run.training.queries[name]) for name in ("asked", "distinct")
+    ),
+    # What its verdict on training rows says.
+    "says_impossible": lambda run: "No " in run.message.replace("Not ", ""),
+    "says_tolerance": lambda run: "tolerance" in run.message,
+    "says_gap": lambda run: "gap" in run.message,
+    "says_more_rounds": lambda run: "max_rounds" in run.message,
+    "says_rounding": lambda run: "Rounding hides the rest" in run.message,
+    "reach": _reach,  # ‖w‖ up to which it speaks of models (∞: of all)
+    # What was proved.
+    "gap_radius": _gap_radius,  # ‖w‖ up to which the gap holds; None: none was proved
+    "enclosures": _enclosures,  # of smallest bounds, in common and in excess
+    "witness": _witness,  # weights of the cells that prove infeasibility
+    # What was declared.
+    "has_bounds": lambda run: bool(run.evidence.promise),
+    "names": lambda run: list(run.evidence.names),
+    "bounds": lambda run: np.asarray(run.evidence.bounds),
+    "aimed": lambda run: np.asarray(run.evidence.aimed),  # ζ, as the solver had it
+    "cells": lambda run: [(cell.of, cell.silo) for cell in run.evidence.cells],
+    "weighting": lambda run: run.evidence.terms.weighting,
+    "risk_weight": lambda run: run.evidence.terms.risk_weight,
+    "multiplier_bound": lambda run: run.evidence.terms.multiplier_bound,
+    "loss_bound": lambda run: run.evidence.terms.loss_bound,  # M of what is shipped
+    "upper_on_test": lambda run: run.cells["test_upper"].to_numpy(dtype=float),
+    # The model: kind, loss, scaling.
+    "kind": lambda run: run.model.name,
+    "outputs": lambda run: run.model.n_outputs,
+    "delta": lambda run: run.model.describe().get("delta", 1.0),  # Huber's
+    "target": _target,  # mean and scale of a numeric one
+    "target_range": _target_range,  # within which predictions of numbers are kept
+    "ridge": lambda run: float(run.model.l2 * run.model.unit),  # μ
+    "intercept": lambda run: run.model.intercept,
+    "input_mean": lambda run: np.asarray(run.model.inputs.mean),
+    "input_scale": lambda run: np.asarray(run.model.inputs.scale),
+    "scaled": lambda run: lambda X: np.asarray(run.model.inputs.apply(X)),
+}
+
+
 class Solved:
     """A run, as a judge reads it: what was declared, and what came out."""
 
-    raw: Any
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
 
-    @property
-    def status(self) -> str:
-        """Of the training rows."""
-        return str(self.raw.status)
-
-    @property
-    def exit_code(self) -> int:
-        """Of the command."""
-        return int(self.raw.exit_code)
-
-    @property
-    def ok(self) -> bool:
-        """Whether every bound is met."""
-        return bool(self.raw.ok)
-
-    @property
-    def converged(self) -> str:
-        """`yes`, `no`, or why it cannot be measured."""
-        return str(self.raw.as_dict()["converged"])
-
-    @property
-    def message(self) -> str:
-        """The verdict on training rows, in words."""
-        return str(self.raw.message)
-
-    @property
-    def says_impossible(self) -> bool:
-        """Whether the verdict says that no model can meet the bounds."""
-        return "No " in self.message.replace("Not ", "")
-
-    @property
-    def says_tolerance(self) -> bool:
-        """Whether the verdict says that a tolerance was used."""
-        return "tolerance" in self.message
-
-    @property
-    def says_gap(self) -> bool:
-        """Whether the verdict speaks of the gap."""
-        return "gap" in self.message
-
-    @property
-    def says_more_rounds(self) -> bool:
-        """Whether more rounds are advised."""
-        return "max_rounds" in self.message
-
-    @property
-    def says_rounding(self) -> bool:
-        """Whether rounding is said to hide the rest of the gap."""
-        return "Rounding hides the rest" in self.message
-
-    @property
-    def w(self) -> np.ndarray:
-        """The model."""
-        return np.asarray(self.raw.w)
-
-    @property
-    def multipliers(self) -> np.ndarray:
-        """λ, one a cell."""
-        return np.asarray(self.raw.multipliers)
-
-    @property
-    def rounds(self) -> int:
-        """Of training."""
-        return int(self.raw.rounds)
-
-    @property
-    def questions(self) -> tuple[int, int]:
-        """How many queries were asked, and how many different ones."""
-        found = self.raw.training.queries
-        return int(found["asked"]), int(found["distinct"])
-
-    @property
-    def gap(self) -> float | None:
-        """As printed."""
-        return None if self.raw.gap is None else float(self.raw.gap)
-
-    @property
-    def gap_radius(self) -> float | None:
-        """‖w‖ up to which the gap holds (∞: everywhere); None if none was proved."""
-        pair = self.raw.evidence.proofs.gap
-        if not isinstance(pair, Pair):
-            return None
-        return np.inf if pair.radius is None else float(pair.radius)
-
-    @property
-    def slack(self) -> float | None:
-        """By how much B explains that a bound is missed."""
-        return None if self.raw.slack is None else float(self.raw.slack)
-
-    @property
-    def smallest_bound(self) -> float | None:
-        """The smallest common bound, as stated."""
-        return None if self.raw.smallest_bound is None else self.raw.smallest_bound
-
-    @property
-    def witness(self) -> np.ndarray | None:
-        """Weights of the cells that prove infeasibility."""
-        found = self.raw.witness
-        return None if found is None else np.array(list(found.values()))
-
-    @property
-    def reach(self) -> float:
-        """‖w‖ up to which the verdict speaks of models (∞: of all)."""
-        number = r"(-?\d[\d.,]*(?:e[+-]?\d+)?)"
-        found = re.search(rf"length (?:at most|up to) {number}", self.message)
-        if found is None:
-            return np.inf
-        return float(found[1].rstrip(".,").replace(",", ""))
-
-    @property
-    def enclosures(self) -> dict[str, Enclosure]:
-        """What was proved of smallest bounds: `least` in common, `excess` over them."""
-        proofs = self.raw.evidence.proofs
-        found = {"least": proofs.least, "excess": proofs.excess}
-        return {
-            name: Enclosure.of(one)
-            for name, one in found.items()
-            if isinstance(one, Least)
-        }
-
-    @property
-    def has_bounds(self) -> bool:
-        """Whether a cell has a bound that may be met or missed."""
-        return bool(self.raw.evidence.promise)
-
-    @property
-    def names(self) -> list[str]:
-        """Of the cells."""
-        return list(self.raw.evidence.names)
-
-    @property
-    def bounds(self) -> np.ndarray:
-        """ζ, as asked for."""
-        return np.asarray(self.raw.evidence.bounds)
-
-    @property
-    def aimed(self) -> np.ndarray:
-        """ζ, as the solver had it."""
-        return np.asarray(self.raw.evidence.aimed)
-
-    @property
-    def cells(self) -> list[tuple[Sequence[Any], str | None]]:
-        """Of each cell its (group, label) pairs, and its silo where it has one."""
-        return [(cell.of, cell.silo) for cell in self.raw.evidence.cells]
-
-    @property
-    def weighting(self) -> str:
-        """Of the risk: by `silos` or by `rows`."""
-        return str(self.raw.evidence.terms.weighting)
-
-    @property
-    def risk_weight(self) -> float:
-        """β."""
-        return float(self.raw.evidence.terms.risk_weight)
-
-    @property
-    def multiplier_bound(self) -> float:
-        """B."""
-        return float(self.raw.evidence.terms.multiplier_bound)
-
-    @property
-    def loss_bound(self) -> float | None:
-        """M of the predictor that is shipped."""
-        found: float | None = self.raw.evidence.terms.loss_bound
-        return found
-
-    @property
-    def upper_on_test(self) -> np.ndarray:
-        """Of each cell, at most its mean loss for new people."""
-        return self.raw.cells["test_upper"].to_numpy(dtype=float)
-
-    # The model: kind, loss, scaling.
-
-    @property
-    def kind(self) -> str:
-        """Of the model."""
-        return str(self.raw.model.name)
-
-    @property
-    def outputs(self) -> int:
-        """Scores of one row."""
-        return int(self.raw.model.n_outputs)
-
-    @property
-    def delta(self) -> float:
-        """Huber's δ."""
-        return float(self.raw.model.describe().get("delta", 1.0))
-
-    @property
-    def target(self) -> tuple[float, float]:
-        """Mean and scale of a numeric target."""
-        found = getattr(self.raw.model, "target", None)
-        return (0.0, 1.0) if found is None else (found.mean, found.scale)
-
-    @property
-    def target_range(self) -> tuple[float, float] | None:
-        """Within which predictions of numbers are kept."""
-        model, M = self.raw.model, self.loss_bound
-        kept = isinstance(model, NumericModel) and M is not None
-        return model.limits(M) if kept else None
-
-    @property
-    def ridge(self) -> float:
-        """μ, in the unit of the losses."""
-        return float(self.raw.model.l2 * self.raw.model.unit)
-
-    @property
-    def intercept(self) -> bool:
-        """Whether the model has one."""
-        return bool(self.raw.model.intercept)
-
-    @property
-    def input_mean(self) -> np.ndarray:
-        """Subtracted from inputs."""
-        return np.asarray(self.raw.model.inputs.mean)
-
-    @property
-    def input_scale(self) -> np.ndarray:
-        """By which inputs are divided."""
-        return np.asarray(self.raw.model.inputs.scale)
-
-    def scaled(self, X: np.ndarray) -> np.ndarray:
-        """Inputs as the model sees them."""
-        return np.asarray(self.raw.model.inputs.apply(X))
+    def __getattr__(self, name: str) -> Any:
+        return READ[name](self.raw) if name in READ else getattr(self.raw, name)
 
 
 def solve(*args: Any, **kwargs: Any) -> Solved:
@@ -575,16 +382,9 @@ def main(arguments: Sequence[str]) -> None:
     main([*map(str, arguments)])
 
 
-class Said(NamedTuple):
-    """What a run says on the command line, as JSON."""
-
-    status: str
-    converged: str
-    loss_bound: float | None
-    bounds: np.ndarray
-    test_losses: np.ndarray
-    test_uppers: np.ndarray
-    certified: bool | None  # for new people; None: not available
+Said = namedtuple(
+    "Said", "status converged loss_bound bounds test_losses test_uppers certified"
+)
 
 
 def said_in(seen: Any) -> Said:
@@ -610,7 +410,7 @@ def smallest_in(seen: Any) -> float:
 
 def model_of(place: Path) -> Any:
     """Load the model of a run directory."""
-    return read_model(place / "model.safetensors")
+    return inside.read_model(place / "model.safetensors")
 
 
 def edit_run(place: Path, what: str) -> str:
@@ -664,23 +464,12 @@ def refuse_hessians(monkeypatch: Any) -> None:
 # --------------------------------------------------------------- parts of a training
 
 
-class Terms(NamedTuple):
-    """The terms of a problem, as plain numbers."""
-
-    kind: str
-    outputs: int
-    parameters: int
-    delta: float  # Huber's, ∞ for others
-    target_mean: float
-    target_scale: float
-    input_mean: np.ndarray
-    input_scale: np.ndarray
-    ridge: float
-    bounds: np.ndarray
-    shares: np.ndarray  # p_k
-    risk_weight: float
-    multiplier_bound: float
-    unit: float  # of the losses
+#: The terms of a problem, as plain numbers; `unit` is that of the losses.
+Terms = namedtuple(
+    "Terms",
+    "kind outputs parameters delta target_mean target_scale input_mean input_scale "
+    "ridge bounds shares risk_weight multiplier_bound unit",
+)
 
 
 def terms_of(problem: Problem) -> Terms:
@@ -733,16 +522,18 @@ def without_bounds(problem: Problem) -> Problem:
     return problem.with_bounds(np.zeros(problem.n_cells))
 
 
-def smallest_common_bound(engine: Any, problem: Problem) -> Enclosure:
+def smallest_common_bound(engine: Any, problem: Problem) -> Any:
     """Enclose how low the bounds can go together."""
-    return Enclosure.of(enclose_least(engine, problem))
+    return enclosure(enclose_least(engine, problem))
 
 
-def support_of(engine: Any, problem: Problem, w: Any, lam: Any, v: Any) -> Support:
+def support_of(
+    engine: Any, problem: Problem, w: Any, lam: Any, v: Any
+) -> inside.Support:
     """Ask for a plane below λᵀr with bounds 0: slopes at w, moved along v."""
     weights = problem.cell_weights(lam)
     total = engine.ask(Witness(problem.task, w, 0.0, weights, v))
-    return support(
+    return inside.support(
         total.value,
         total.residual,
         total.sizes,
@@ -752,15 +543,10 @@ def support_of(engine: Any, problem: Problem, w: Any, lam: Any, v: Any) -> Suppo
     )
 
 
-class Measured(NamedTuple):
-    """F, r and their gradients at one w, each with what rounding can do to it."""
-
-    risk: float
-    violation: np.ndarray
-    gradients: list[np.ndarray]  # of F, then of each cell
-    risk_error: float
-    violation_error: np.ndarray
-    gradient_errors: np.ndarray
+#: F, r and their gradients at one w, each with what rounding can do to it.
+Measured = namedtuple(
+    "Measured", "risk violation gradients risk_error violation_error gradient_errors"
+)
 
 
 def measured_at(
@@ -781,12 +567,7 @@ def measured_at(
     )
 
 
-class Counted(NamedTuple):
-    """What a census tells."""
-
-    counts: np.ndarray  # (silos, groups, labels)
-    sums: np.ndarray  # of each input
-    squares: np.ndarray
+Counted = namedtuple("Counted", "counts sums squares")  # counts by silo first
 
 
 def ask_census(engine: Any, split: str = "train") -> Counted:
@@ -798,12 +579,7 @@ def ask_census(engine: Any, split: str = "train") -> Counted:
     return Counted(counts, found.feature_sums, found.feature_squares)
 
 
-class Stepped(NamedTuple):
-    """How local steps moved w, and F and r at w."""
-
-    update: np.ndarray
-    risk: float
-    violation: np.ndarray
+Stepped = namedtuple("Stepped", "update risk violation")
 
 
 def ask_steps(
@@ -823,15 +599,9 @@ def ask_steps(
     return Stepped(total.update, problem.risk(w, total), violation)
 
 
-class Expanded(NamedTuple):
-    """F and r at w with their derivatives."""
-
-    risk: float
-    violation: np.ndarray
-    risk_gradient: np.ndarray
-    gradients: np.ndarray  # of r, (Z, p)
-    risk_hessian: np.ndarray
-    hessians: np.ndarray
+Expanded = namedtuple(
+    "Expanded", "risk violation risk_gradient gradients risk_hessian hessians"
+)
 
 
 def ask_expansion(engine: Any, problem: Problem, w: Any) -> Expanded:
@@ -841,16 +611,10 @@ def ask_expansion(engine: Any, problem: Problem, w: Any) -> Expanded:
     return Expanded(*first, at.risk_hessian, at.hessians)
 
 
-class Evaluated(NamedTuple):
-    """Sums over the rows of each cell, and of each group and label.
-
-    `count`, `loss`, `bounded` (the loss of the predictor bounded by M), `correct` and
-    `positive`; and of each cell and bet γ, Σ log(1 − γ · bounded loss/M).
-    """
-
-    cells: dict[str, np.ndarray]
-    strata: dict[str, np.ndarray]  # (groups, labels)
-    logs: np.ndarray
+#: Sums over the rows of each cell, and of each (group, label): `count`, `loss`,
+#: `bounded` (the loss of the predictor bounded by M), `correct` and `positive`; and of
+#: each cell and bet γ, Σ log(1 − γ · bounded loss/M).
+Evaluated = namedtuple("Evaluated", "cells strata logs")
 
 
 def ask_evaluation(
@@ -866,12 +630,7 @@ def ask_evaluation(
     return Evaluated(cells, strata, total.logs[..., 0])
 
 
-class Trained(NamedTuple):
-    """Where a method ended."""
-
-    w: np.ndarray
-    multipliers: np.ndarray
-    rounds: int
+Trained = namedtuple("Trained", "w multipliers rounds")
 
 
 def train(engine: Any, problem: Problem, method: Any) -> Trained:
@@ -900,18 +659,12 @@ def gap_of(engine: Any, problem: Problem, w: Any, lam: Any) -> float:
     return float(measure(engine, problem, Point(w, lam)).gap)
 
 
-class SolverRound(NamedTuple):
-    """One round of Exact or FirstOrder."""
-
-    w: np.ndarray  # of the pair that would be returned now
-    multipliers: np.ndarray
-    upper: float  # of that pair, rounding charged
-    lower: float
-    proved_at: np.ndarray  # where the lower end was taken
-    iterate: np.ndarray
-    best_upper: float  # that were seen, without rounding
-    best_lower: float
-    gap: float
+#: One round of Exact or FirstOrder: the pair that would be returned now and its ends,
+#: rounding charged; where the lower end was taken; the best ends without rounding.
+SolverRound = namedtuple(
+    "SolverRound",
+    "w multipliers upper lower proved_at iterate best_upper best_lower gap",
+)
 
 
 def solver_rounds(engine: Any, problem: Problem, method: Any) -> Iterator[SolverRound]:
@@ -940,7 +693,7 @@ def solver_rounds(engine: Any, problem: Problem, method: Any) -> Iterator[Solver
 
 def draw_discrete(square: int, source: NoiseSource) -> int:
     """One draw of the discrete Gaussian with σ² = square, on any grid."""
-    return discrete._draw(square, math.isqrt(square) + 1, source)
+    return inside.discrete._draw(square, math.isqrt(square) + 1, source)
 
 
 def noisy_gradients(
@@ -964,11 +717,13 @@ def noisy_gradients(
     task = Task(model, Cells.none(schema), np.ones(1))
     labels = (stratum % 2).astype(float)
     view = View(0, model.inputs.apply(X), labels, stratum)
-    adding = Adding(seeded_source("window", noise))
+    adding = inside.Adding(inside.seeded_source("window", noise))
     names = tuple(f"stratum {a}" for a in range(4))
-    cells = Cells(names, np.ones(4), np.eye(4, dtype=bool), np.full(4, EVERY_SILO))
+    cells = Cells(
+        names, np.ones(4), np.eye(4, dtype=bool), np.full(4, inside.EVERY_SILO)
+    )
     task, only = replace(task, cells=cells), np.array([0.0, noise, 0])
-    _, blocks = blocks_of(cells)  # in some order
+    _, blocks = inside.blocks_of(cells)  # in some order
     out = []
     for w in ws:
         query = Expand(task, w, noise=only, adding=adding)
@@ -984,8 +739,8 @@ def noisy_upper(
 ) -> float:
     """At most the mean of losses in [0, 1], from log-sums with noise; n is certain."""
     weights, none = [1 / len(bets)] * len(bets), (0.0, 0.0)
-    figures = Figures([], [], [], *none, [], [], bets.tolist(), weights)
-    return log_sum_upper(logs.tolist(), deviations.tolist(), figures, n, delta)
+    figures = inside.Figures([], [], [], *none, [], [], bets.tolist(), weights)
+    return inside.log_sum_upper(logs.tolist(), deviations.tolist(), figures, n, delta)
 
 
 # ------------------------------------------------------------------- runs on the disk
@@ -1069,3 +824,8 @@ def fill_disk(monkeypatch: Any, when: str) -> None:
     target = {"write": "pffl.files.write_through", "rename": "pffl.files.os.replace"}
     monkeypatch.setattr(target[when], full)
     monkeypatch.setattr("pffl.driver.os.fsync", full)  # what is appended is forced, too
+
+
+def __getattr__(name: str) -> object:
+    """Other names of the product, as tests/inside.py finds them."""
+    return getattr(inside, name)
