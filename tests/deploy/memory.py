@@ -14,6 +14,9 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
+# What the process of a ServerApp is told when it starts.
+TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+
 
 class MemoryGrid(Grid):
     """Nodes are ClientApps with their own configuration, called when asked for."""
@@ -23,8 +26,6 @@ class MemoryGrid(Grid):
         self.replies: dict[str, Message] = {}
         self.kinds: list[str] = []
         self._count = itertools.count(1)
-        # What the process of a ServerApp is told when it starts.
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
     def set_run(self, run) -> None:
         raise NotImplementedError

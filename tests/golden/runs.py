@@ -467,7 +467,7 @@ def audit_and_monitor(data: Data) -> Figures:
     watched, stream, solution = None, [], visited()
     for week in range(8):
         rows = people.visits(120, 20 + week, wrong=0.0 if week < 4 else 0.3)
-        known = {"id": "who", "silo": "clinic", "name": f"week {week + 1}"}
+        known = {"id": "who", "name": f"week {week + 1}"}
         watched = pffl.monitor(solution, rows, state=watched, bound=0.6, **known)
         logs = [math.log(row["e_value"]) for row in watched.table]
         stream.append([watched.status, *logs])
