@@ -295,11 +295,12 @@ def test_unknown_values_are_other_where_that_is_declared():
     frame = table(adult)
     declared = {"workclass": {"values": ["Private", "?"]}}
     predictor = predictor_of(frame, pffl.LogisticRegression(), columns=declared)
-    known, new = (frame.assign(workclass=job) for job in ("State-gov", "new"))
-    expected = predictor.decision_function(known)
-    np.testing.assert_array_equal(predictor.decision_function(new), expected)
-    found = run(predictor.to_onnx(), feed(predictor, new))["decision"]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    expected = predictor.decision_function(frame.assign(workclass="State-gov"))
+    for job in ("new", None):
+        new = frame.assign(workclass=job)
+        np.testing.assert_array_equal(predictor.decision_function(new), expected)
+        found = run(predictor.to_onnx(), feed(predictor, new))["decision"]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

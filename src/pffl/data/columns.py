@@ -181,8 +181,8 @@ def match_names(
 ) -> IntArray:
     """Codes of a column's values among `names`; unknown and missing ones are noted.
 
-    With `other`, unknown values are ``other``, which is a name. `remedy` is on missing
-    values. Where a column held numbers only, ``007`` was called ``7``, and is so here.
+    With `other`, they are ``other``, which is a name. `remedy` is on missing values.
+    Where a column held numbers only, ``007`` was called ``7``, and is so here.
     """
     codes_of = {name: code for code, name in enumerate(names)}
     seen, codes = category_codes(series)
@@ -191,14 +191,13 @@ def match_names(
         for name in seen
     ]
     found = np.array(known, np.int64)[codes]
-    absent = (found < 0) & _absent(series)
-    odd = (found < 0) & ~absent
-    note(problems, "missing-values", what, series, absent, remedy)
     if other:
-        found[odd] = codes_of[OTHER]
-    else:
-        known_are = f"; known are {listing(map(repr, names))}"
-        note(problems, "unknown-category", what, series, odd, known_are)
+        found[found < 0] = codes_of[OTHER]
+    absent = (found < 0) & _absent(series)
+    note(problems, "missing-values", what, series, absent, remedy)
+    known_are = f"; known are {listing(map(repr, names))}"
+    odd = (found < 0) & ~absent
+    note(problems, "unknown-category", what, series, odd, known_are)
     return found
 
 
@@ -281,7 +280,8 @@ class Column(Record):
         Whether a missing number or text is 0 with an input ``name=missing`` set to 1.
         The scaling puts numbers at the mean of those present.
     other
-        Whether values that are not in the vocabulary are ``other``, which is in it.
+        Whether values that are not in the vocabulary, and missing ones, are ``other``,
+        which is in it.
     hash
         Number of inputs that the words of a text are hashed to.
     fill

@@ -19,7 +19,7 @@ from pffl.data import infer, partition
 from pffl.data.checks import check_choice, listing, warn
 from pffl.data.columns import OTHER, Column, TableEncoder, read_numbers
 from pffl.data.read import LATIN, Table, read_table, require
-from pffl.data.schema import MISSING, Attribute
+from pffl.data.schema import Attribute
 from pffl.errors import DataError, Problems, UsageError
 from pffl.records import read
 
@@ -294,15 +294,9 @@ def _as_declared(series: pd.Series, column: Column) -> pd.Series:
     is declared.
     """
     text = series.map(str, na_action="ignore").astype(object)
-    for fallback in (MISSING, OTHER):
-        if fallback in column.values:
-            text = text.fillna(fallback)
-    names = {}
-    for written in set(text.dropna()) - set(column.values):
-        name = kinds.plain_text(written.replace(",", "."))
-        if name in column.values or OTHER in column.values:
-            names[written] = name if name in column.values else OTHER
-    return text.replace(names) if names else text
+    names, told = np.array(column.values, dtype=object), Problems("", DataError)
+    codes = kinds.match_names(text, column.values, "", told, other=OTHER in names)
+    return text.where(codes < 0, names[codes])
 
 
 def declare(frame: pd.DataFrame, encoder: TableEncoder, *coded: str) -> Declared:

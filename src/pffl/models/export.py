@@ -208,7 +208,7 @@ def _categories(graph: _Graph, form: RawForm) -> Iterator[str]:
         codes = {value: code for code, value in enumerate(column.values)}
         unknown = codes[OTHER] if column.other else len(codes)
         rows = [slopes + none, np.full_like(none, np.nan)]
-        codes = dict.fromkeys(NOTHING, codes.get(MISSING, len(codes))) | codes
+        codes = dict.fromkeys(NOTHING, codes.get(MISSING, unknown)) | codes
         known: Any = {"keys_strings": [*codes], "values_int64s": [*codes.values()]}
         code = graph.add("LabelEncoder", column.name, **known, default_int64=unknown)
         yield graph.add("Gather", np.vstack(rows), graph.vector(code))
