@@ -86,11 +86,12 @@ def test_a_weight_above_the_bound_and_no_bound_at_all(rows, run):
         options = pffl.Options(weight_bound=most)
         found = pffl.audit(run, people, pffl.BoundedGroupLoss(0.9), options=options)
         assert not said(found.evidence, "holdout").available
-    found = pffl.audit(Audited(run.predictor), rows, pffl.BoundedGroupLoss(0.72))
+    other = Audited(replace(run.predictor, loss_bound=None))
+    found = pffl.audit(other, rows, pffl.BoundedGroupLoss(0.72))
     assert not said(found.evidence, "holdout").available
     options = pffl.Options(weight_bound=40.0)
     found = pffl.audit(
-        Audited(run.predictor),
+        other,
         rows,
         pffl.BoundedGroupLoss(0.9),
         options=options,
