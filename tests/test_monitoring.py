@@ -214,15 +214,6 @@ def test_rows_of_other_kinds_are_refused():
         pffl.monitor(solution, weighing(fresh(1)))
 
 
-def test_numbers_need_no_range():
-    federation, rows = make_federation(0, labels=0), fresh(1, labels=0)
-    bound = pffl.BoundedGroupLoss(9.0)
-    for ends in (None, (-50.0, 50.0)):
-        model = pffl.LeastSquares(target_range=ends)
-        solution = pffl.solve(federation, bound, model=model, random_state=0)
-        assert pffl.monitor(solution, rows).rows == 90
-
-
 # Tables
 
 
@@ -288,23 +279,3 @@ def test_rows_that_were_counted_before_are_not_counted_with_new_ones():
 def test_tables_that_cannot_be_read_are_refused(change, asked, code):
     with raises(DataError, code):
         pffl.monitor(of_people(), change(people(60, 3)), **asked)
-
-
-def test_an_audit_is_monitored_too():
-    table = people(300, 1)
-    p = 1 / (1 + np.exp(-(table.age - 40) / 4))
-    audit = pffl.audit(
-        p,
-        y=table.y,
-        sensitive_features={"sex": table.sex},
-        constraint=pffl.BoundedGroupLoss(0.6),
-    )
-    rows = Federation.from_arrays(
-        p.to_numpy()[:100, None],
-        table.y[:100],
-        sensitive_features={"sex": table.sex[:100]},
-        features=list(audit.predictor.schema.features),
-        test_fraction=0.0,
-    )
-    found = pffl.monitor(audit, replace(rows, schema=audit.predictor.schema))
-    assert sum(counts(found).values()) == 100

@@ -455,9 +455,13 @@ class _Fair(BaseEstimator):
             confidence=terms.confidence if confidence is None else confidence,
             weight_bound=terms.weight_bound if weight_bound is None else weight_bound,
         )
-        sure, heaviest = asked.confidence, asked.weight_bound
-        terms = replace(terms, candidates=candidates, later=0, confidence=sure)
-        terms = replace(terms, weight_bound=heaviest)
+        terms = replace(
+            terms,
+            candidates=candidates,
+            later=0,
+            confidence=asked.confidence,
+            weight_bound=asked.weight_bound,
+        )
         found = self._measured(here, replace(evidence, terms=terms))
         known = Looks(own=tuple(Look(**one) for one in self.looks_))
         found = known.counted(found)
