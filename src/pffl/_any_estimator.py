@@ -30,15 +30,7 @@ from pffl.data.federation import Federation
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import UsageError
-from pffl.evidence.measure import (
-    Known,
-    Wanted,
-    evidence_of,
-    measure,
-    measure_before,
-    reported,
-    terms_of,
-)
+from pffl.evidence import measure as measuring
 from pffl.evidence.rates import with_scores
 from pffl.evidence.record import Missing, Sample, Training
 from pffl.files import digest_arrays
@@ -99,8 +91,10 @@ def fit_bounded(
         Local(rows.with_outputs(empty)), constraint, model, method, options, seed
     )
     problem = replace(problem, task=replace(problem.task, model=model))  # unscaled
-    shown = reported(problem)  # without bounds, all groups
-    wanted = Wanted(("train",), weighted=base.weighted, confidence=options.confidence)
+    shown = measuring.reported(problem)  # without bounds, all groups
+    wanted = measuring.Wanted(
+        ("train",), weighted=base.weighted, confidence=options.confidence
+    )
 
     def fitted(weight: FloatArray, places: IntArray) -> Any:
         own = clone(estimator)
@@ -156,10 +150,11 @@ def fit_bounded(
     ]
     engine = Local(rows.with_outputs(np.mean(crossed[first:], axis=0)))
     declared = replace(wanted, loss_bound=M)
-    known = replace(Known.nothing(NO_GAP, seen=seen), free=NO_GAP)
-    measured = drive(engine, measure(problem, Point(w, lam), declared, known))
+    point = Point(w, lam)
+    known = replace(measuring.Known.nothing(NO_GAP, seen=seen), free=NO_GAP)
+    measured = drive(engine, measuring.measure(problem, point, declared, known))
     plain = Local(rows.with_outputs(crossed[0]))
-    before = drive(plain, measure_before(shown, w, declared))
+    before = drive(plain, measuring.measure_before(shown, w, declared))
     data = setting_of(engine).data
     training = Training(
         {
@@ -178,12 +173,12 @@ def fit_bounded(
         time.monotonic() - started,
     )
     shipped = np.mean([predict(one, X) for one in estimators], axis=0)
-    evidence = evidence_of(
+    evidence = measuring.evidence_of(
         replace(data, trained_on=data.fingerprint),
         problem,
-        Point(w, lam),
-        replace(measured, before=before),
-        terms_of(problem, declared, options.weighting),
+        point,
+        measured,
+        measuring.terms_of(problem, declared, options.weighting),
         training=training,
         promise=constraint is not None and not minimax,
         minimax=minimax,
@@ -191,10 +186,9 @@ def fit_bounded(
     )
     # It has no weights of ours: it is known by what it predicts.
     facts = replace(evidence.model, fingerprint=digest_arrays(shipped))
-    alone = replace(evidence, model=facts, before=NO_GAP)  # outputs are of one model
-    scored = with_scores(alone, engine.federation, model, w)
-    evidence = replace(scored, before=before)
-    point = Point(w, lam)
+    evidence = replace(evidence, model=facts)
+    scored = with_scores(evidence, engine.federation, model, w)
+    evidence = replace(scored, before=before)  # outputs are of one model
     solution = Solution.of(point, problem, history, evidence, engine.encoding)
     return estimators, solution
 
