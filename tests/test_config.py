@@ -65,29 +65,6 @@ def test_setting_that_is_none(setting):
         config.parse_setting(setting)
 
 
-def test_merge_goes_into_tables():
-    below = {"a": {"x": 1, "y": 2}, "b": 1}
-    assert config.merge(below, {"a": {"y": 3}, "b": {"z": 1}}) == {
-        "a": {"x": 1, "y": 3},
-        "b": {"z": 1},
-    }
-    assert below["a"] == {"x": 1, "y": 2}
-
-
-def test_defaults_are_those_of_the_library():
-    job = config.parse({"data": SYNTHETIC}).build()
-    assert job.spec.method == METHODS["auto"]()
-    assert job.spec.options == pffl.Options()
-    assert isinstance(job.model, pffl.LogisticRegression)
-    settings = job.spec.settings
-    assert (job.spec.constraint, settings.engine, settings.seed) == (
-        None,
-        "local",
-        None,
-    )
-    assert len(job.federation) == 2
-
-
 @pytest.mark.parametrize(
     ("data", "expected"),
     [

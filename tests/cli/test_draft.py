@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pffl.errors import DataError, UsageError
+from pffl.errors import UsageError
 from tests.inside import Draft, bound
 from tests.raising import raises
 
@@ -74,8 +74,3 @@ def test_one_option_cannot_change_several_constraints(tmp_path):
         Draft.of(str(path), {"bound": ["0.5"]})
     other = Draft.of(str(path), {"constraint": "minmax"})
     assert other.sections["constraint"] == {"kind": "minmax"}
-
-
-def test_absent_file():
-    with raises(DataError, "file-missing"):
-        Draft.of("absent.csv", {})

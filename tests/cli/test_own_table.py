@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from pffl import runs
-
 HEADER = ["âge", "revenu", "métier", "sexe", "race", "branche", "embauché"]
 COLUMNS = ("--label", "embauché", "--group", "sexe,race", "--silo", "branche")
 RUN = ("run", "people.csv", *COLUMNS, "--bound", "0.9", "--seed", "0")
@@ -69,15 +67,3 @@ def test_what_the_message_advises_works(command):
     seen = command(*RUN, *advised, "--json")
     assert seen.code == 0
     assert any(c["cell"].startswith("missing × ") for c in seen.json["cells"])
-
-
-def test_nobody_is_on_both_sides_with_an_id(command):
-    rows = [row for row in people(150) for _ in range(2)]
-    lines = [["pid", *HEADER], *([str(i // 2), *row] for i, row in enumerate(rows))]
-    Path("people.csv").write_text("\n".join(map(",".join, lines)) + "\n", "utf-8")
-    assert command(*RUN, "--id", "pid").code == 0
-    record = runs.read_run("runs/people-001")
-    assert record.evidence.data.by_person
-    assert record.evidence.data.overlap == 0
-    assert record.result["test"]["rows"] % 2 == 0
-    assert command("verify", "runs/people-001").code == 0

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -57,30 +56,11 @@ def test_a_run_file_repeats_the_run(command):
     assert third.json["cells"] == again.json["cells"]
 
 
-def test_options_fall_back_to_the_defaults_of_the_method(command):
-    options = ("--method", "pffl", "--set", "method.dual_rounds=2", "--bound", "0.8")
-    seen = command(*RUN, *options, "--json", "--out", "here")
-    expected = library.PFFL(dual_rounds=2)
-    assert seen.json["method"] == {"kind": "pffl", **vars(expected)}
-    spec = tomllib.loads(Path("here/run.toml").read_text())
-    assert "step_size" not in spec["method"]
-    assert spec["method"]["local_steps"] == expected.local_steps
-
-
 def test_exit_code_of_bounds_that_are_not_met(command):
     options = ("--method", "fedavg", "--set", "method.rounds=2", "--bound", "0.55")
     seen = command(*RUN, *options, "--json")
     assert seen.json["status"] in ("not met", "impossible")
     assert seen.code == 4
-
-
-@pytest.mark.parametrize("kind", ["bgl", "cbgl", "per-silo", "minmax", None])
-def test_constraints(command, kind):
-    options = ("--constraint", kind) if kind else ()
-    options += ("--bound", "0.9") if kind not in (None, "minmax") else ()
-    seen = command(*RUN, *options, "--json")
-    assert seen.code == 0
-    assert (seen.json["constraint"] or {}).get("kind") == kind
 
 
 @pytest.mark.parametrize("width", ["40", "200"])
@@ -91,16 +71,6 @@ def test_numbers_are_never_cut(command, monkeypatch, width):
         row = next(r for r in seen.out.splitlines() if r.startswith(cell["cell"] + " "))
         assert f"{cell['train_loss']:.4f}" in row
         assert up(cell["test_upper"]) in row  # as on the page, and never too small
-
-
-def test_many_cells_show_the_tightest(command):
-    options = ("--set", "data.groups=50", "--set", "data.rows=4000")
-    many = ("--set", f"data.group_sizes={[1] * 50}", "--bound", "1.5", "--out", "here")
-    seen = command("run", "synthetic", "--silos", "2", *options, *many, "-v")
-    assert "20 more" in seen.out
-    assert "42 more" in seen.out  # on the first screen
-    worst = max(runs.read_run("here").result["cells"], key=lambda c: c["violation"])
-    assert f"{worst['train_loss']:.4f}" in seen.out
 
 
 def test_a_federation_that_fails_says_where(command, monkeypatch):

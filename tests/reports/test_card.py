@@ -20,7 +20,7 @@ from pffl.files import digest
 from pffl.text import visible
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
-from tests.inside import About, conclude, plain
+from tests.inside import About, plain
 from tests.inside import reports_card_table as table
 from tests.raising import raises
 
@@ -59,24 +59,6 @@ def html(body: str) -> str:
     from markdown_it import MarkdownIt
 
     return str(MarkdownIt("commonmark").enable("table").render(body))
-
-
-def test_the_header_is_that_of_a_hub():
-    found = solution()
-    header, _ = parts(found.card(license="apache-2.0"))
-    assert header["library_name"] == "pffl"
-    assert header["license"] == "apache-2.0"
-    assert "license" not in parts(found.card())[0]
-    (index,) = header["model-index"]
-    train, test = index["results"]
-    for result, split in ((train, "train"), (test, "test")):
-        measured = getattr(conclude(found.evidence), split)
-        assert measured.error is not None
-        assert result["task"] == {"type": "tabular-classification"}
-        assert result["dataset"]["split"] == split
-        values = {one["type"]: one["value"] for one in result["metrics"]}
-        assert values["accuracy"] == pytest.approx(1 - measured.error, abs=1e-6)
-        assert values["loss"] == pytest.approx(measured.worst_cell_loss, abs=1e-6)
 
 
 def test_the_squared_error_of_numbers_is_that_of_rows_not_of_silos():

@@ -1,12 +1,10 @@
 """The report as text: what it says, of every kind of folder, and what it never does."""
 
-import hashlib
 import html
 import json
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 import pffl
@@ -22,7 +20,6 @@ from tests.inside import (
     embedded,
     render,
     tables,
-    write_report,
 )
 from tests.raising import raises
 from tests.reports.folders import NASTY, federation
@@ -157,36 +154,6 @@ def test_the_models_of_a_path_are_drawn_by_what_came_of_them(promised):
     states = re.findall(r'data-title="every bound">([^<]+)<', table)
     many = (tried - 1, 1, len(path.candidates) - tried)
     assert [states.count(word) for word in key] == list(many)
-
-
-def test_what_a_policy_person_asks_is_answered(tmp_path):
-    """Purpose, owner, rates with intervals, hashes."""
-    data, place = federation(), tmp_path / "run"
-    about = pffl.About("to lend", "the credit board", "2026-11-17", "board@example.org")
-    bounds = pffl.ConditionalBoundedGroupLoss(0.8)
-    solution = pffl.solve(data, bounds, random_state=0, about=about)
-    runs.save(solution, place)
-    page = html.unescape(render(place)).replace("\n", " ")
-    titles = re.findall(r'<h2 id="r0-(\w+)">', page)
-    assert re.findall(r'<a href="#r0-(\w+)">', page) == titles
-    first, *others = re.split(r'<h2 id="r0-\w+">', page)
-    part = dict(zip(titles, others, strict=True))
-    for text in ("to lend", "the credit board", "2026-11-17", "board@example.org"):
-        assert text in first
-    for group in solution.as_dict()["groups"]:
-        for kind in ("error", "false_positive", "false_negative"):
-            rate = group[kind]
-            low, high = (100 * rate[end] for end in ("lower", "upper"))
-            text = f"{100 * rate['value']:.1f} % ({int(low)}–{int(np.ceil(high))})"
-            assert text in part["rates"]
-    sealed = hashlib.sha256((place / "certificate.json").read_bytes()).hexdigest()
-    for text in (sealed, solution.evidence.model.fingerprint, data.fingerprint):
-        assert text in part["from"]
-    with runs.lock(place, finished=True) as held:
-        write_report(held, solution.conclusions)
-    checks = pffl.verify(place)
-    assert "page (report.html)" in [check.what for check in checks]
-    assert [check.what for check in checks if not check.agrees] == []
 
 
 def test_what_noise_may_explain_is_not_called_above(tmp_path):

@@ -36,11 +36,6 @@ def paid(e: Evidence) -> tuple[int, int, int]:
     return e.terms.candidates, e.terms.later, e.terms.others
 
 
-def test_a_run_is_one_look(tmp_path):
-    assert paid(ran(tmp_path / "run")) == (1, 0, 0)
-    assert len(read_looks(tmp_path / "run" / LOOKS)) == 1
-
-
 def test_later_certificates_have_less_and_less(tmp_path, command):
     """Audits of a run on its own rows come after it, and after each other."""
     ran(tmp_path / "run")
