@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtr
@@ -40,7 +40,13 @@ from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
-from pffl.evidence.proofs import find_common, find_least, of_cells, unmeasurable
+from pffl.evidence.proofs import (
+    INTERRUPTED,
+    find_common,
+    find_least,
+    of_cells,
+    unmeasurable,
+)
 from pffl.evidence.record import Least, Missing
 from pffl.flow import Flow, gather
 from pffl.methods.auto import Auto
@@ -53,7 +59,6 @@ from pffl.text import decimals, down, element, text_table, up
 if TYPE_CHECKING:
     from pffl.models.predictor import Table
 
-R = TypeVar("R")
 EQUAL = 1e-12  # bounds this close are one
 MOST_CELLS = 30  # whose own smallest bounds are searched for unasked
 FEWEST = 8  # people set aside, for a forecast of their cell
@@ -72,6 +77,13 @@ class CellRange:
     rows: int
     lower: float = 0.0
     upper: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The lowest bound, in words."""
+        if self.upper is None:
+            return f"≥ {down(self.lower, digits=7)}"
+        return up(self.upper, digits=7)
 
 
 @dataclass(frozen=True)
@@ -124,13 +136,11 @@ class CertificateForecast:
             return f"{text}not known; {listing(unknown)} have too few training rows."
         text += f"every bound is certified in {_percent(self.chance)} of cases."
         worst = min(self.cells, key=lambda cell: cell.chance)
-        name, needed = f" '{worst.cell}'", worst.rows_needed
-        if needed is None:
-            end = "is about its bound or above: more rows would not help."
-            return f"{text} The mean loss of{name} {end}"
-        if needed > worst.rows:
-            has = f"calibration rows and has {worst.rows:,}."
-            text += f"{name} needs about {needed:,} {has}"
+        if worst.rows_needed is None:
+            text += f" '{worst.cell}' is not below its bound: more rows would not help."
+        elif worst.rows_needed > worst.rows:
+            needed = f"about {worst.rows_needed:,} calibration rows"
+            text += f" '{worst.cell}' needs {needed} and has {worst.rows:,}."
         return text
 
     @property
@@ -225,15 +235,9 @@ class Feasible:
     @property
     def table(self) -> list[dict[str, object]]:
         """A row per cell: how low its bound can go."""
-        ends = [
-            f"≥ {down(row.lower, digits=7)}" if row.upper is None else row.upper
-            for row in self.cells
-        ]
-        ends = [up(end, digits=7) if isinstance(end, float) else end for end in ends]
-        rows = zip(self.cells, ends, strict=True)
         return [
-            {"group": row.cell, "rows": row.rows, "lowest alone": end}
-            for row, end in rows
+            {"group": row.cell, "rows": row.rows, "lowest alone": row.text}
+            for row in self.cells
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -346,7 +350,7 @@ def feasible(
         )
     if not places and len(names) <= MOST_CELLS:
         places = [z for z in allowed if z in _mixed(problem)]
-    least, rise = drive(asker, _whole(_together(problem, given)))
+    least, rise = drive(asker, _together(problem, given))
     low, reach = least.enclosed()
     flows = [find_alone(problem, z) for z in places]
     return Feasible(
@@ -356,7 +360,7 @@ def feasible(
         least.everywhere or low.lower <= 0,
         None if rise is None else rise.excess(bounds),
         rise is not None and rise.proof(bounds) is not None,
-        tuple(drive(asker, _whole(gather(*flows)))) if flows else (),
+        drive(asker, gather(*flows)),
         len(names) - len(places),
         notes,
         forecast,
@@ -381,6 +385,8 @@ def _together(problem: Problem, given: bool) -> Flow[tuple[Least, Least | None]]
 
 
 def _found(least: Least | Missing) -> Least:
+    if least == INTERRUPTED:
+        raise KeyboardInterrupt  # half of a search answers nothing
     if isinstance(least, Missing):
         raise UsageError(
             f"[no-smallest-bound] the smallest bounds cannot be found: {least.missing}"
@@ -388,20 +394,12 @@ def _found(least: Least | Missing) -> Least:
     return least
 
 
-def _whole(flow: Flow[R]) -> Flow[R]:
-    """Let an interruption end the search: half of it answers nothing."""
-    value: Any = None
-    try:
-        while True:
-            value = yield flow.send(value)
-    except StopIteration as done:
-        return done.value
-
-
 def find_alone(problem: Problem, cell: int) -> Flow[CellRange]:
     """Enclose the lowest mean loss that one cell can have."""
     name, rows = problem.cells.names[cell], int(problem.rows[cell])
     found = yield from find_common(of_cells(problem, np.array([cell])))
+    if found == INTERRUPTED:
+        raise KeyboardInterrupt
     if isinstance(found, Missing):
         return CellRange(name, rows)
     ends, _ = found.enclosed()

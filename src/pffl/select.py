@@ -91,18 +91,13 @@ def choose_l2(run: Trials) -> tuple[LinearModel, str]:
     tried = Auto(multiplier_bound=B or None, risk_weight=beta)
 
     def trials(here: Setting) -> Flow[list[float]]:
-        losses: list[float] = []
-        start: Point | None = None
+        problems = []
         for l2 in L2_GRID:
-            ridged = replace(model, l2=l2)
-            problem, _ = yield from prepare(
-                here, bounded, ridged, tried, run.plain, run.seed
-            )
-            found = yield from _fitted(problem, start, tried)
-            total = yield from _evaluated("l2", problem, found, "validation")
-            losses.append(total.risk / total.share)
-            start = found.run.point
-        return losses
+            given = (bounded, replace(model, l2=l2), tried, run.plain, run.seed)
+            problem, _ = yield from prepare(here, *given)
+            problems.append((problem, problem))
+        totals = yield from _tried("l2", problems, tried)
+        return [total.risk / total.share for total in totals]
 
     apart, losses = try_aside(federation, run.setting, run.seed, trials)
     best = L2_GRID[int(np.argmin(losses))]
@@ -125,9 +120,22 @@ def choose_bound(run: Trials) -> Choice:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself will warn
         candidates = drive(run.engine, _candidates(run))
-    apart, trials = try_aside(
-        federation, run.setting, run.seed, lambda here: _tried(run, here, candidates)
-    )
+
+    def tried(here: Setting) -> Flow[list[BoundTrial]]:
+        """No bound, then every candidate, on the rows that are not set aside."""
+        problem = yield from _unbounded(run, here)
+        low, none = (yield from _smallest(problem)), without_cells(problem)
+        each = [np.full(problem.n_cells, max(bound, low)) for bound in candidates]
+        problems = [none, *map(problem.with_bounds, each)]
+        pairs = [(one, problem) for one in problems]
+        totals = yield from _tried("bound", pairs, run.method)
+        rows = zip((None, *candidates), totals, strict=True)
+        return [
+            BoundTrial(bound, *_worst(problem, total), _error(problem, total))
+            for bound, total in rows
+        ]
+
+    apart, trials = try_aside(federation, run.setting, run.seed, tried)
     free, *others = trials
     limit = run.options.error_at_most
     if limit is None:
@@ -200,27 +208,20 @@ def _candidates(run: Trials) -> Flow[list[float]]:
 
 
 def _tried(
-    run: Trials, here: Setting, candidates: Sequence[float]
-) -> Flow[list[BoundTrial]]:
-    """Try no bound, then every candidate, on the rows that are not set aside."""
-    problem = yield from _unbounded(run, here)
-    low = yield from _smallest(problem)
-    trials: list[BoundTrial] = []
+    name: str, problems: Sequence[tuple[Problem, Problem]], method: Method
+) -> Flow[list[EvaluateTotal]]:
+    """Train for each problem, from where the last one ended; measure rows set aside.
+
+    The second of a pair is the problem whose cells are measured.
+    """
+    totals: list[EvaluateTotal] = []
     start: Point | None = None
-    for bound in (None, *candidates):
-        at = without_cells(problem)
-        if bound is not None:
-            at = problem.with_bounds(np.full(problem.n_cells, max(bound, low)))
-        found = yield from _fitted(at, start, run.method)
-        total = yield from _evaluated("bound", problem, found, "validation")
-        error = metrics(total, problem.schema).error
-        if error is None:
-            loss, weight = total.column("bounded_loss"), total.column("weight")
-            error = float(loss.sum() / weight.sum())
-        trials.append(BoundTrial(bound, *_worst(problem, total), error))
-        lam = found.run.point.multipliers if bound else np.zeros(problem.n_cells)
-        start = Point(found.run.point.w, lam)
-    return trials
+    for problem, judged in problems:
+        found = yield from _fitted(problem, start, method)
+        totals.append((yield from _evaluated(name, judged, found, "validation")))
+        w, lam = found.run.point.w, found.run.point.multipliers
+        start = Point(w, lam if problem.n_cells else np.zeros(judged.n_cells))
+    return totals
 
 
 def without_cells(problem: Problem) -> Problem:
@@ -266,8 +267,7 @@ def _fitted(problem: Problem, start: Point | None, method: Method) -> Flow[Fitte
     tried = Auto(multiplier_bound=B or None, risk_weight=beta)
     near = None if start is None else Start(start)
     found = yield from fit(problem, tried, wanted, start=near)
-    if found.run.stopped == "interrupted":
-        raise KeyboardInterrupt
+    found.finished()
     return found
 
 
@@ -277,7 +277,8 @@ def _evaluated(
     """Measure the shipped predictor on all cells."""
     M = np.inf if found.loss_bound is None else found.loss_bound
     total = yield from ask(Evaluate(problem.task, found.run.point.w, split, M))
-    if not total.share > 0:
+    cells = total.column("weight", of="cells")
+    if not total.share > 0 or (len(cells) and not cells.any()):
         raise UsageError(
             f"[auto-too-few] {name} = 'auto' sets training rows aside, and there are "
             "too few: give a number"
@@ -285,15 +286,17 @@ def _evaluated(
     return total
 
 
+def _error(problem: Problem, total: EvaluateTotal) -> float:
+    """Return the share of errors; of a numeric target the mean loss."""
+    error = metrics(total, problem.schema).error
+    if error is not None:
+        return error
+    return float(total.column("bounded_loss").sum() / total.column("weight").sum())
+
+
 def _worst(problem: Problem, total: EvaluateTotal) -> tuple[float, str]:
     """Return the largest loss of a cell, and whose it is."""
     weight = total.column("weight", of="cells")
     means = total.column("bounded_loss", of="cells") / np.where(weight > 0, weight, 1.0)
-    means = np.where(weight > 0, means, -np.inf)
-    worst = int(np.argmax(means))
-    if not np.isfinite(means[worst]):
-        raise UsageError(
-            "[auto-too-few] bound = 'auto' sets training rows aside, and no group has "
-            "any there: give a number"
-        )
+    worst = int(np.argmax(np.where(weight > 0, means, -np.inf)))
     return float(means[worst]), problem.cells.names[worst]
