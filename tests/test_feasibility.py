@@ -71,13 +71,6 @@ def test_bounds_that_differ_are_judged_together(people) -> None:
     assert named.common == common
 
 
-def test_minimax_has_no_bounds_to_judge(people) -> None:
-    found = pffl.feasible(people, pffl.MinMax(), cells=["B"])
-    assert found.excess is None
-    assert [row.cell for row in found.cells] == ["B"]
-    assert found.left == 2
-
-
 def test_an_unknown_cell_is_refused(people) -> None:
     with raises(UsageError, "unknown-cell", "Z"):
         pffl.feasible(people, cells=["Z"])

@@ -27,7 +27,6 @@ from tests.inside import (
     Judged,
     ModelPath,
     conclude,
-    keeps,
 )
 from tests.interrupting import Stopping, assert_same_bits
 from tests.oracles import logsum, plan_bets
@@ -226,18 +225,6 @@ def test_promises_are_broken_no_more_often_than_said():
 
 
 # What is said
-
-
-def test_not_shown_says_what_can_be_and_exits_with_4():
-    federation = unlike()
-    found = certified(federation, 0.7)
-    path = path_of(found)
-    assert (path.chosen, found.status, found.exit_code) == (0, "met", 4)
-    told = found.as_dict()["verdicts"]["new_people"]
-    assert told["verdict"] == "not certified"
-    assert not keeps(path.candidates[0], np.full(2, 0.7), 0.05)
-    cell = max(found.as_dict()["cells"], key=lambda c: c["test_upper"])
-    assert f"'{cell['cell']}'" in told["sentence"]
 
 
 def test_a_cell_without_calibration_rows():

@@ -14,17 +14,13 @@ from scipy.special import expit
 
 import pffl
 from pffl import runs
-from pffl._solve import setting_of
 from pffl.config import parse
 from pffl.data import Federation, Rows
-from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError
 from pffl.prepare import Options
 from pffl.select import (
     BOUND_TRIALS,
     L2_GRID,
-    Trials,
-    choose_bound,
     pick,
     set_aside,
 )
@@ -231,29 +227,6 @@ def test_noise_asks_for_a_large_ridge_and_it_helps() -> None:
     assert ridge_of(few) < 1e-2
 
 
-def test_l2_is_chosen_first_and_without_the_bound():
-    federation = unlike(2, rows=60)
-    both = pffl.solve(federation, AUTO, options=RIDGE, random_state=0)
-    alone = pffl.solve(federation, None, options=RIDGE, random_state=0)
-    l2, bound = both.evidence.notes[:2]
-    assert l2 == next(n for n in alone.evidence.notes if n.startswith("l2 ="))
-    assert bound.startswith("bound =")
-
-
-@pytest.mark.parametrize(
-    ("labels", "model", "method"),
-    [
-        (3, None, None),
-        (0, pffl.HuberRegression(delta=1.0), None),
-        (2, None, pffl.PFFL(dual_rounds=2)),
-        (2, None, pffl.FedAvg(rounds=3)),
-    ],
-)
-def test_other_models_and_methods_get_a_ridge(labels, model, method) -> None:
-    given = {"model": model, "method": method, "options": RIDGE, "random_state": 0}
-    ridge_of(pffl.solve(make_federation(1, labels=labels), 9.0, **given))
-
-
 def test_where_there_is_nothing_to_choose_it_is_refused() -> None:
     federation, address = make_federation(0), Address.parse("server.test:9092")
 
@@ -274,18 +247,6 @@ def test_where_there_is_nothing_to_choose_it_is_refused() -> None:
             wrong()
     with raises(UsageError, "wrong-value", "l2"):
         pffl.Options(l2=0.1)  # type: ignore[arg-type]
-
-
-def test_a_comparison_without_a_bound_chooses_the_same():
-    federation, engine = unlike(), Local(unlike())
-    setting, model = setting_of(engine), pffl.LogisticRegression()
-    choice = choose_bound(
-        Trials(engine, setting, AUTO, model, pffl.Exact(), Options(), 0)
-    )
-    some = {"methods": ["exact"], "seeds": [0]}
-    asked = (AUTO, "bgl", pffl.BoundedGroupLoss(choice.bound))
-    found = [pffl.compare(federation, one, **some).records[0] for one in asked]
-    assert found[0].sums == found[1].sums == found[2].sums
 
 
 def test_run_files_and_the_command_line(

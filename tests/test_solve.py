@@ -8,17 +8,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import expit
 from sklearn.linear_model import LogisticRegression as SklearnLogistic
 
 import pffl
-from pffl._solve import default_method, setting_of, solving
+from pffl._solve import setting_of, solving
 from pffl.callbacks import Callback
 from pffl.driver import drive
 from pffl.engines import Local, Reference
 from pffl.errors import NotMetError, UsageError
 from pffl.flow import gather
-from pffl.models import Model
 from tests.helpers import group_masks, make_federation
 from tests.oracles import MODELS
 from tests.raising import raises
@@ -207,19 +205,6 @@ def test_a_stack_is_its_points_one_by_one(kind):
         assert solution.constraint == alone.constraint
 
 
-def test_one_diverging_point_leaves_the_others_alone():
-    federation, constraint = make_federation(7), pffl.BoundedGroupLoss(0.62)
-    good = pffl.PFFL(dual_rounds=4, step_size=0.3)
-    bad = pffl.PFFL(dual_rounds=4, step_size=1e3)
-    points = [(constraint, good), (constraint, bad), (constraint, good)]
-    first, middle, last = stack(federation, points, seed=0)
-    assert middle.status == "diverged"
-    alone = pffl.solve(federation, constraint, method=good, random_state=0)
-    for solution in (first, last):
-        assert solution.status == alone.status
-        np.testing.assert_allclose(solution.w, alone.w, atol=1e-10)
-
-
 # Statuses
 
 # Two groups that no linear model serves alike.
@@ -328,31 +313,6 @@ def test_a_callback_may_end_the_run_early():
     assert solution.rounds == 3
 
 
-def test_another_error_is_not_swallowed():
-    callback = StopAt(2, RuntimeError)
-    with pytest.raises(RuntimeError):
-        conflict(0.6, callbacks=[callback])
-    assert callback.seen[-1] == "ended"
-
-
-@pytest.mark.parametrize(
-    "prices",
-    [
-        {"multiplier_bound": 1000.0, "risk_weight": 1.0},
-        {"multiplier_bound": 1.0, "risk_weight": 0.0},
-    ],
-)
-def test_a_small_violation_at_a_high_price_is_not_divergence(prices):
-    federation = pffl.datasets.synthetic(
-        2000, silos=5, groups=3, group_conflict=1.0, random_state=1
-    )
-    method = pffl.PFFL(**prices, dual_rounds=10)
-    solution = pffl.solve(
-        federation, pffl.BoundedGroupLoss(0.7), method=method, random_state=0
-    )
-    assert solution.status != "diverged"
-
-
 # What a solution holds
 
 
@@ -366,30 +326,6 @@ def solution():
         random_state=0,
         gap_every=6,
     )
-
-
-def test_cells_is_a_table_of_the_bounds(solution):
-    cells = solution.cells
-    assert isinstance(cells, pd.DataFrame)
-    assert list(cells.index) == ["f", "m"]
-    assert list(cells.columns[:8]) == [
-        *("bound", "count", "train_loss", "violation", "multiplier"),
-        *("test_loss", "test_count", "test_upper"),
-    ]
-    federation = make_federation(9, sizes=(90, 70), test=40)
-    oracle = Oracle.of(federation, group_masks(federation), [0.6, 0.7])
-    np.testing.assert_allclose(cells["violation"], oracle.violation(solution.w))
-    np.testing.assert_array_equal(cells["bound"], [0.6, 0.7])
-    np.testing.assert_array_equal(cells["count"], oracle.cells.sum(axis=1))
-    masks = group_masks(federation, "test")
-    np.testing.assert_array_equal(cells["test_count"], masks.sum(axis=1))
-    train, test = federation.pooled("train"), federation.pooled("test")
-    X = (test.X - train.X.mean(axis=0)) / train.X.std(axis=0)
-    z = X @ solution.w[:-1] + solution.w[-1]
-    losses = np.logaddexp(0, np.where(test.y == 1, -z, z))
-    np.testing.assert_allclose(cells["test_loss"], [losses[m].mean() for m in masks])
-    assert (cells["test_upper"] > cells["test_loss"]).all()
-    assert (cells["test_upper"] <= solution.loss_bound).all()
 
 
 def test_history_has_a_row_per_round(solution):
@@ -440,64 +376,6 @@ def test_the_default_model_is_what_the_labels_ask_for(labels, expected):
     assert (solution.loss_bound is None) == (labels == 0)
 
 
-class Squashed(Model):
-    """A model that is not linear: a logistic score of a squashed input."""
-
-    l2, convex, n_parameters = 0.01, False, 4
-
-    def __init__(self, inputs=None):
-        self.inputs = inputs
-
-    def bind(self, schema, inputs):
-        return Squashed(inputs)
-
-    def start(self, seed):
-        return np.zeros(4)
-
-    def scores(self, w, X):
-        return np.tanh(X @ w[:3] + w[3])
-
-    def score_losses(self, z, y):
-        return np.logaddexp(0, np.where(y == 1, -z, z))
-
-    def losses_and_gradient(self, w, X, y, weights):
-        z = self.scores(w, X)
-        slopes = weights * (expit(z) - y) * (1 - z**2)
-        return self.losses(w, X, y), np.append(slopes @ X, slopes.sum())
-
-    def score_classes(self, z):
-        return (z > 0).astype(float)
-
-    def score_proba(self, z):
-        return np.column_stack([1 - expit(z), expit(z)])
-
-    def describe(self):
-        return {"kind": "squashed"}
-
-
-def test_a_model_without_convexity_gets_no_gap():
-    federation = make_federation(0)
-    solution = pffl.solve(
-        federation,
-        pffl.BoundedGroupLoss(0.9),
-        model=Squashed(),
-        method=pffl.PFFL(dual_rounds=5, rounds_per_dual=3),
-        random_state=0,
-    )
-    assert solution.gap is None
-    assert solution.status == "met"
-    assert solution.history["risk"].iloc[-1] < solution.history["risk"].iloc[0]
-    # Without curvature PFFL is what fits, and Exact says why it does not.
-    assert isinstance(default_method(Squashed()), pffl.PFFL)
-    with raises(UsageError, "not-linear"):
-        pffl.solve(
-            federation,
-            pffl.BoundedGroupLoss(0.9),
-            model=Squashed(),
-            method=pffl.Exact(),
-        )
-
-
 # Options
 
 
@@ -509,19 +387,6 @@ def test_bad_options_are_listed_at_once():
     text = {"radius": "far", "confidence": "high"}
     with raises(UsageError, "wrong-value", "2 problems", *text):
         pffl.Options(**text)
-
-
-def test_a_radius_and_a_confidence_are_taken_over():
-    federation = make_federation(0)
-    options = pffl.Options(radius=7.0, confidence=0.8)
-    solution = pffl.solve(
-        federation, pffl.BoundedGroupLoss(0.9), options=options, random_state=0
-    )
-    fields = solution.as_dict()
-    assert (fields["radius"], fields["confidence"]) == (7, 0.8)
-    surer = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), random_state=0)
-    for narrow, wide in zip(solution.cell_results, surer.cell_results, strict=True):
-        assert narrow.test_upper < wide.test_upper
 
 
 def test_data_and_bounds_as_people_have_them(tmp_path: Path) -> None:

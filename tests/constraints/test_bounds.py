@@ -126,17 +126,6 @@ def test_a_group_is_found_by_its_name_or_by_its_value(name):
     assert cells.bounds.tolist() == [0.46]
 
 
-def test_crossed_and_labelled_cells_are_found_by_their_values():
-    crossed = pffl.BoundedGroupLoss({"1 × m": 0.4, "nonwhite=0×f": 0.3})
-    assert crossed.cells(CODED, ()).names == ("nonwhite = 0 × f", "nonwhite = 1 × m")
-    cells = pffl.ConditionalBoundedGroupLoss({"1, 0": 0.4}, by="nonwhite")
-    assert cells.cells(CODED, ()).names == ("nonwhite = 1, approve = 0",)
-    labels = pffl.ConditionalBoundedGroupLoss(
-        {"approve = 1": 0.4}, labels=("approve=1",), by="sex"
-    )
-    assert labels.cells(CODED, ()).names == ("f, approve = 1", "m, approve = 1")
-
-
 def test_conditional_bounds_per_label_or_per_cell():
     by_label = pffl.ConditionalBoundedGroupLoss({"class 0": 0.3, "class 1": 0.4})
     cells = by_label.cells(SCHEMA, ("a",))

@@ -105,21 +105,6 @@ def test_attributes_with_equal_values_are_told_apart():
     assert len(set(names)) == len(names)
 
 
-def test_minmax_has_the_cells_of_bounded_group_loss_at_zero():
-    minmax, bgl = (
-        cells_of(c) for c in (pffl.MinMax(by="sex"), pffl.BoundedGroupLoss(0, by="sex"))
-    )
-    assert minmax.names == bgl.names
-    np.testing.assert_array_equal(minmax.bounds, [0.0, 0.0])
-    np.testing.assert_array_equal(minmax.membership, bgl.membership)
-    assert (pffl.MinMax.risk_weight, pffl.MinMax.multiplier_bound) == (0.0, 1.0)
-
-
-def test_numeric_targets_have_one_atom_per_group():
-    cells = pffl.BoundedGroupLoss(0.5).cells(make_schema(labels=0), ["a"])
-    np.testing.assert_array_equal(cells.membership, np.eye(2, dtype=bool))
-
-
 def test_totals_and_spread_are_sums_over_each_cells_rows():
     constraint = pffl.BoundedGroupLoss(0.5, by="sex") & pffl.PerSilo(0.5)
     cells, rng = cells_of(constraint), np.random.default_rng(0)

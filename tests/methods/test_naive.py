@@ -425,14 +425,3 @@ def test_directions_without_curvature_are_left_alone():
     w = at.point(Pooled()).w
     assert w[0] == pytest.approx(w[1], abs=1e-9)
     assert np.linalg.norm(at.oracle.gradient(w, np.zeros(0))) < 1e-10
-
-
-@WEIGHTINGS
-@pytest.mark.parametrize("bounds", [(0.9, 0.9), (0.66, 0.645), (0.55, 0.62)])
-def test_reductions_reach_the_saddle_point(bounds, weighting):
-    terms = {"budget": 4.0, "weighting": weighting, "sizes": (60, 15, 90)}
-    at = arena(bounds=bounds, **terms)
-    point = at.point(Reductions(iterations=1000, target_gap=6e-4))
-    best = at.oracle.saddle()[0]
-    # The oracle, of another kind, is itself only near the saddle.
-    assert best - 1e-8 <= at.oracle.upper(point.w) <= best + 3e-3

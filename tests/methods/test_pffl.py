@@ -8,18 +8,13 @@ import pytest
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
-from pffl.queries import Expand
-from tests.driving import expand, iterate, measure
+from tests.driving import iterate, measure
 from tests.helpers import (
-    draw_multipliers,
     from_silos,
     make_federation,
     make_problem,
-    setting,
 )
-from tests.inside import curvatures, smoothness
 from tests.methods.biased import states
-from tests.oracles import MODELS
 
 
 def test_multipliers_may_follow_rows_that_are_not_trained_on():
@@ -60,20 +55,6 @@ def test_with_one_dual_round_the_gap_never_closes():
     assert gaps[100, 4] < 0.85 * gaps[20, 10]
 
 
-@pytest.mark.parametrize("kind", list(MODELS))
-def test_smoothness_is_above_the_curvature_of_g(kind):
-    _, engine, problem, _, w, _ = setting(kind)
-    rng = np.random.default_rng(0)
-    found = curvatures(problem, engine.ask(Expand(problem.task, w, 0)))
-    for _ in range(5):
-        lam = draw_multipliers(rng, problem)
-        L = smoothness(found, problem, lam)
-        at = expand(engine, problem, rng.normal(size=len(w)))
-        hessian = problem.risk_weight * at.risk_hessian
-        hessian = hessian + np.tensordot(lam, at.hessians, axes=1)
-        assert np.linalg.eigvalsh(hessian)[-1] <= L * (1 + 1e-12)
-
-
 def one_silo_in_other_units(labels):
     """Ten silos of 100 rows; the inputs of the first are about 60 times larger."""
     base = make_federation(0, sizes=(100,) * 10, labels=labels)
@@ -93,38 +74,3 @@ def test_the_default_step_size_does_not_diverge(method):
         federation, pffl.BoundedGroupLoss(2.0), method=method, random_state=0
     )
     assert solution.status != "diverged"
-
-
-def test_batches_come_from_the_seed_alone():
-    federation = make_federation(4)
-    method = pffl.PFFL(dual_rounds=4, rounds_per_dual=2, batch_size=7)
-    constraint = pffl.BoundedGroupLoss(0.6)
-    runs = [
-        pffl.solve(
-            federation, constraint, method=method, random_state=seed, engine=engine
-        )
-        for seed, engine in [(5, "local"), (5, "local"), (5, "reference"), (6, "local")]
-    ]
-    np.testing.assert_array_equal(runs[0].w, runs[1].w)
-    np.testing.assert_allclose(runs[0].w, runs[2].w, atol=1e-12)
-    assert np.abs(runs[0].w - runs[3].w).max() > 1e-4
-
-
-def test_partial_participation_still_approaches_the_saddle_point():
-    federation = make_federation(6, sizes=(60, 60, 60, 60, 60, 60), heterogeneity=0)
-    method = pffl.PFFL(
-        dual_rounds=100,
-        rounds_per_dual=3,
-        local_steps=1,
-        multiplier_bound=2.0,
-        dual_step_size=0.5,
-        participation=0.3,
-    )
-    solution = pffl.solve(
-        federation,
-        pffl.BoundedGroupLoss(0.6),
-        model=pffl.LogisticRegression(l2=0.1),
-        method=method,
-        random_state=0,
-    )
-    assert solution.gap < 0.05

@@ -32,7 +32,6 @@ from pffl.methods import (
     FirstOrder,
     GroupWeighted,
     LocalBGL,
-    Pooled,
     Reductions,
 )
 from pffl.prepare import risk_weight_and_bound
@@ -163,35 +162,6 @@ def test_where_nothing_is_to_be_evened_out_it_is_fedavg(method, fedavg, close):
 
 
 # ------------------------------------------------- constraints, participation, gaps
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        *[kind(rounds=5) for kind in (FedAvg, AFL, QFFL, GroupWeighted)],
-        *[Pooled(), FedMinMax(rounds=5, ridge=0.0)],
-    ],
-    ids=lambda method: method.name,
-)
-def test_the_constraint_judges_and_does_not_steer(method):
-    federation = make_federation(3)
-    constraints = [
-        pffl.BoundedGroupLoss(0.5),
-        pffl.MinMax(),
-    ]
-    if method.name != "fedminmax":  # weighs the cells that it is given
-        constraints += [None]
-        constraints += [pffl.ConditionalBoundedGroupLoss(0.5, labels=(1,))]
-    solutions = [
-        pffl.solve(federation, c, method=method, random_state=0) for c in constraints
-    ]
-    for constraint, solution in zip(constraints, solutions, strict=True):
-        np.testing.assert_allclose(solution.w, solutions[0].w, atol=1e-12)
-        if constraint is not None:
-            assert len(solution.cell_results) == len(solution.multipliers)
-        if constraint is None or not constraint.minimax:
-            np.testing.assert_array_equal(solution.multipliers, 0.0)
-    assert np.abs(solutions[0].w).max() > 0.01
 
 
 def choosing(method, chosen):

@@ -15,7 +15,7 @@ import pffl
 from pffl.experiments import judge
 from reproduction import __main__ as command
 from reproduction import bench as benches
-from reproduction import claims, page, pictures, studies
+from reproduction import claims, page, studies
 from reproduction.bench import UNIT
 
 FOLDER = Path(studies.__file__).parent
@@ -101,28 +101,6 @@ def test_words_are_those_of_the_statistics(first, second, word):
         if number == claims.SHOWN:
             assert found.area.conditional.interval == alone.conditional.interval
     assert found.headroom == pytest.approx(second - first, abs=0.01)
-
-
-@pytest.mark.parametrize("figure", list(studies.FIGURES))
-def test_a_figure_has_all_its_panels(records, figure):
-    pytest.importorskip("matplotlib")
-    panels, _ = pictures.PANELS[figure]
-    rows = [row for row in pictures.ROWS[figure] if row in records]
-    picture = pictures.draw(figure, records)
-    if not rows:
-        assert picture is None
-        assert not list((FOLDER / "figures").glob(f"{figure}.*"))
-        return
-    titles = [axes.get_title() for axes in picture.axes]
-    for row in rows:
-        for panel in panels:
-            wanted = f"{records[row]['title']}: {claims.COLUMNS[panel]}"
-            assert sum(title.startswith(wanted) for title in titles) == 1
-    for ending in ("svg", "png", "pdf"):
-        assert (FOLDER / "figures" / f"{figure}.{ending}").is_file()
-    import matplotlib.pyplot as plt
-
-    plt.close(picture)
 
 
 def test_a_study_from_rows_to_page(people, tmp_path, monkeypatch):
