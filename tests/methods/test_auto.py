@@ -12,14 +12,15 @@ from pffl.methods import Auto
 from pffl.problem import Access
 from tests.helpers import make_federation, make_problem
 from tests.inside import hessians_fit
+from tests.models.test_base import Constant
 from tests.raising import raises
-from tests.test_solve import Squashed
 
 BOUND = pffl.BoundedGroupLoss(0.62)
 
 
 def test_other_models_get_algorithm_1() -> None:
-    problem = make_problem(Local(make_federation(0)), BOUND, model=Squashed())
+    engine = Local(make_federation(0, labels=0))
+    problem = make_problem(engine, BOUND, model=Constant())
     found, why = Auto(multiplier_bound=3.0).resolved(problem)
     assert found == pffl.PFFL(multiplier_bound=3.0)
     assert why == "the model is not linear"
