@@ -221,11 +221,10 @@ def audit(
     chosen = splits or (held if trained and held else engine.splits)
     if threshold is not None:
         decides: Any = predictor.model
-        if decides.n_classes != 2 or not hasattr(decides, "threshold"):
-            raise UsageError("[wrong-model] a threshold is for two classes")
-        if not 0 < threshold < 1:
-            wanted_one = "a number between 0 and 1"
-            raise UsageError(wrong("threshold", "audit", wanted_one, threshold))
+        has_one = hasattr(decides, "threshold") and decides.n_classes == 2
+        if not (has_one and 0 < threshold < 1):
+            allowed = "a number between 0 and 1, for two classes (no networks)"
+            raise UsageError(wrong("threshold", "audit", allowed, threshold))
         decides = replace(decides, threshold=threshold)
         known = replace(known, predictor=replace(predictor, model=decides))
     model, M, clipping = _limited(known, clip, p_min)
@@ -312,10 +311,10 @@ def _limited(
         M = next(iter(model.loss_bounds), None)  # a range was declared with the model
         return model, M, None if M is None else "range"
     if None not in (clip, p_min) or M is not None:
-        why = "they exclude each other"
-        if M is not None:
-            why = "this model already keeps its own probabilities within limits"
-        raise UsageError(f"[options-conflict] 'clip' and 'p_min': {why}")
+        raise UsageError(
+            "[options-conflict] 'clip' and 'p_min' exclude each other, and are for "
+            "models that keep no limits of their own"
+        )
     if not 0 < asked * model.n_classes < 1:
         name, classes = "p_min" if clip is None else "clip", max(2, model.n_classes)
         raise UsageError(
@@ -435,12 +434,14 @@ def with_probabilities(
             f"and {len(labels)} classes"
         )
     values = values.reshape(rows, -1)
-    bad = int((~((values >= 0) & (values <= 1))).any(axis=1).sum())
-    off = int((np.abs(values.sum(axis=1) - 1.0) > 1e-3).sum())
-    if bad or (values.shape[1] > 1 and off):
-        why = f"{bad or off:,} rows have values that are not in [0, 1]"
-        why = why if bad else f"{off:,} rows do not add up to 1"
-        raise DataError(f"[bad-probabilities] predictions: {why}")
+    good = ((values >= 0) & (values <= 1)).all(axis=1)
+    if values.shape[1] > 1:
+        good &= np.abs(values.sum(axis=1) - 1.0) <= 1e-3
+    if bad := int((~good).sum()):
+        raise DataError(
+            f"[bad-probabilities] predictions: {bad:,} rows are not in [0, 1], or do "
+            "not add up to 1"
+        )
     names, many = [f"{INPUT}: {name}" for name in labels], values.shape[1]
     if len(labels) == 2:
         values, names, many = values[:, -1:], [INPUT], 1
