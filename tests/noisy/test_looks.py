@@ -39,7 +39,7 @@ def test_the_third_certificate_has_a_sixth_of_the_risk(runs):
         known = Looks(known.added(e))
         seen.append(e)
     assert [e.terms.later for e in seen] == [0, 1, 2]
-    assert [Judged(e).heldout.parts for e in seen] == [1, 2, 6]
+    assert [round(0.05 / Judged(e).heldout.delta) for e in seen] == [1, 2, 6]
     for run, e in zip(runs[1:], seen[1:], strict=True):
         alone, paid = (Judged(one).upper for one in (run.evidence, e))
         assert (paid > alone).all()

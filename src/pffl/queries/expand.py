@@ -1,8 +1,8 @@
-"""`expand`: values, gradients and Hessians of the risk and of each cell's loss at w.
+"""`expand` and `witness`: what a solver asks at w, and what a proof does.
 
-Row i of silo k has inputs x_i, a label, a weight s_i (1 unless rows have weights) and a
-loss ℓ_i(w), which depends on w through its scores z_i = W(x_i, 1). The silo answers
-with sums over its rows, which add over silos:
+**expand.** Row i of silo k has inputs x_i, a label, a weight s_i (1 unless rows have
+weights) and a loss ℓ_i(w), which depends on w through its scores z_i = W(x_i, 1). The
+silo answers with sums over its rows, which add over silos:
 
     F      p_k Σ_i s_i ℓ_i / Σ_i s_i      its share p_k of the mean loss
     z      Σ_{i∈z} s_i ℓ_i                for each cell z, a set of rows such as a group
@@ -14,24 +14,26 @@ and with what was asked for of their derivatives:
     order 2   values, gradients and Hessians
     order 0   L: how much the losses curve at most, whatever w is
 
-Order 1 grows with p, not with p², and so is asked of models of any width. With
-`sharpness` s the silos add, per cell, the sum of σ(s·z) over its examples and that
-sum's gradient: a smooth count of positive predictions, which methods on parity gaps
-descend.
+Order 1 grows with p, not with p², and so is asked of models of any width.
 
-Order 0 is a number per cell, for step sizes: with h_i the largest curvature of row i's
+*Smooth scores.* With `sharpness` s the silos add, per cell, the sum of σ(s·z) over its
+rows and that sum's gradient: a smooth count of positive predictions, which methods on
+parity gaps descend.
+
+*Order 0* is a number per sum, for step sizes: with h_i the largest curvature of row i's
 loss in its scores, a sum of losses curves by no more than
 λ_max(Σ_i s_i h_i (x_i, 1)(x_i, 1)ᵀ). Each silo finds its own. The silos' largest
 eigenvalues add up to a bound on that of all rows; and the q-th root of the sum of their
 q-th powers bounds the largest of them, by which local steps are kept from diverging
 where silos differ in scale.
 
-Under noise (`release`) losses, gradients and a bound on Hessians are released for each
-block of rows that are in the same cells; sums for F and for cells follow from these.
+*Noise.* A cell may share rows with another. So strata (group and label) are put into
+blocks of those that are in the same cells, and a person is in one block. Losses,
+gradients and a bound on Hessians are released for each block; sums for F and for cells
+follow from these. `declared_parts` states how much one person can change each of them.
 
-`witness`: a plane below a weighted loss, from slopes near those at w.
-
-With weights c_i ≥ 0 and any slopes u_i at which the conjugate ℓ* is finite,
+**witness.** A plane below a weighted loss. With weights c_i ≥ 0 and any slopes u_i at
+which the conjugate ℓ* is finite,
 
     Σ c_i ℓ_i(w')  ≥  Σ c_i (−ℓ*(u_i))  +  (Σ c_i u_i ⊗ (x_i, 1))ᵀ w'     for every w'
 
@@ -90,7 +92,9 @@ MAX_GRAM = 64  # rows or columns, up to which the bound is one of a Gram matrix
 class ExpandTotal(Total):
     """Sums over silos; F stands first, as Σ p_k × silo means, without the ridge.
 
-    What was not asked for has no length.
+    What was not asked for has no length. Axes: v, F and then each cell; z, the cells;
+    p, parameters; t, an upper triangle of p × p; d, directions; g, p or none; s, one
+    score or none; l, as v.
 
     Attributes
     ----------
@@ -206,15 +210,16 @@ class Expand(TrainingQuery[ExpandTotal]):
         if self.released:
             return {"n": self.length}
         shared, asked = super().dims, self.order > 0
+        h = shared["p"] if self.order == 2 else 0
         return {
             **shared,
-            "v": shared["1+z"] if asked else 0,  # values: of F, then of each cell
-            "h": (h := shared["p"] if self.order == 2 else 0),  # Hessians
+            "v": shared["1+z"] if asked else 0,
+            "h": h,
             "t": h * (h + 1) // 2,
             "d": self.directions.shape[1],
             "g": shared["p"] if self.diagonal else 0,
-            "s": int(self.sharpness > 0),  # scores
-            "l": 0 if asked else shared["1+z"],  # L
+            "s": int(self.sharpness > 0),
+            "l": 0 if asked else shared["1+z"],
         }
 
     @property
@@ -234,20 +239,20 @@ class Expand(TrainingQuery[ExpandTotal]):
         z = model.scores(self.w, X)
         losses, slopes = model.score_losses_and_slopes(z, y)
         in_cells = weights[1:]
-        # Pairwise, unlike a product: what rounding can do stays small.
+        # Sums add in pairs, unlike a product: what rounding can do stays small.
         risk = view.weigh(losses).sum() * in_mean(self.task, view)
         known = {
             "losses": np.append(risk, (in_cells * losses).sum(axis=1)),
-            "gradients": pulled_back(model, X, slopes, weights),
+            "gradients": gradients_of(model, X, slopes, weights),
         }
         if self.order == 2:
             hessians = [model.hessian(self.w, X, y, row) for row in weights]
             known["hessians"] = np.array(hessians)
         if self.directions.size:
-            products = [
-                pulled_back(model, X, model.slope_changes(v[:, None], X, z, y), weights)
-                for v in self.directions.T
-            ]
+            changes = (
+                model.slope_changes(v[:, None], X, z, y) for v in self.directions.T
+            )
+            products = [gradients_of(model, X, slopes, weights) for slopes in changes]
             known["products"] = np.stack(products, axis=1)
         if self.diagonal:
             bent = model.score_curvatures(z, y)
@@ -255,7 +260,7 @@ class Expand(TrainingQuery[ExpandTotal]):
             known["diagonals"] = np.array(diagonals)
         if self.sharpness:
             scores, score_slopes = self.scores(z)
-            gradients = pulled_back(model, X, score_slopes, in_cells)
+            gradients = gradients_of(model, X, score_slopes, in_cells)
             known["scores"] = (in_cells @ scores)[:, None]
             known["score_gradients"] = gradients.reshape(-1, 1, p)
         return self.total(**known)
@@ -307,7 +312,7 @@ def row_weights(task: Task, view: View) -> FloatArray:
     return rows if view.weight is None else rows * view.weight
 
 
-def pulled_back(
+def gradients_of(
     model: LinearModel, X: Design, slopes: FloatArray, weights: FloatArray
 ) -> FloatArray:
     """Return the gradient Σ_i weights_i slopes_i ⊗ (x_i, 1) for each row of weights."""
