@@ -203,16 +203,6 @@ class Network(Model):
         return self.standardize
 
     @property
-    def rows_at_once(self) -> int:
-        """Rows of a batch of evaluation.
-
-        Pictures of 84 × 84 by 256 take three times as long as by 16 on a CPU: the
-        layers' outputs are then given new pages of memory by the system, every time.
-        """
-        rows = BATCH_NUMBERS // max(1, len(self.inputs.mean))
-        return min(max(rows, MIN_BATCH_ROWS), MAX_BATCH_ROWS)
-
-    @property
     def replica(self) -> Replica:
         """The calling thread's copy of the module: threads must not share one."""
         if not hasattr(self._threads, "replica"):
@@ -260,7 +250,7 @@ class Network(Model):
         """
         replica = self.replica
         replica.load(w)
-        replica.evaluating()
+        replica.module.eval()
         losses, gradient = np.empty(len(X)), np.zeros(len(w))
         for rows in self._batches(len(X)):
             part = self._loss_gradient(replica, X[rows], y[rows], weights[rows])
@@ -359,7 +349,7 @@ class Network(Model):
         """Return the module's outputs, shape (n,), or (n, classes)."""
         replica = self.replica
         replica.load(w)
-        module = replica.evaluating()
+        module = replica.module.eval()
         shape = (0, self.n_outputs) if self.n_outputs > 1 else (0,)
         found = [np.zeros(shape)]
         with torch.inference_mode():
@@ -397,7 +387,13 @@ class Network(Model):
         return mean.to(self.torch_device), scale.to(self.torch_device)
 
     def _batches(self, rows: int) -> list[slice]:
-        step = self.rows_at_once
+        """Cut rows into batches of evaluation.
+
+        Pictures of 84 × 84 by 256 take three times as long as by 16 on a CPU: the
+        layers' outputs are then given new pages of memory by the system, every time.
+        """
+        step = BATCH_NUMBERS // max(1, len(self.inputs.mean))
+        step = min(max(step, MIN_BATCH_ROWS), MAX_BATCH_ROWS)
         return [slice(a, min(a + step, rows)) for a in range(0, rows, step)]
 
     def _loss_gradient(
@@ -448,7 +444,6 @@ class Replica:
             for buffer in self.module.buffers()
             if not buffer.is_floating_point()
         ]
-        self._training: bool | None = None
 
     def load(self, w: FloatArray) -> None:
         """Take the state from w."""
@@ -461,22 +456,10 @@ class Replica:
 
         A single row has no variance: batch norm keeps its own, as in evaluation.
         """
-        self._switch(training=True)
-        if rows == 1:
-            self._training = None
-            for part in self.module.modules():
-                if isinstance(part, nn.BatchNorm1d):
-                    part.train(False)
-
-    def evaluating(self) -> nn.Module:
-        """Switch to evaluation, and return the module."""
-        self._switch(training=False)
-        return self.module
-
-    def _switch(self, *, training: bool) -> None:
-        if training is not self._training:
-            self.module.train(training)
-            self._training = training
+        self.module.train()
+        for part in self.module.modules() if rows == 1 else ():
+            if isinstance(part, nn.BatchNorm1d):
+                part.eval()
 
 
 def numbers(values: Any) -> FloatArray:
