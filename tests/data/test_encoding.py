@@ -50,24 +50,6 @@ def test_missing_values_of_every_kind(column, found):
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "code"),
-    [
-        (Column("d", "number"), ["12x"], "not-numbers"),
-        (Column("d", "number"), ["1,5"], "not-numbers"),
-        (Column("d", "number"), [True, "1"], "not-numbers"),
-        (Column("d", "number"), [np.inf], "not-finite"),
-        (Column("d", "number"), [None, 1.0], "missing-values"),
-        (Column("d", "category", ("a",)), ["b"], "unknown-category"),
-        (Column("d", "category", ("a",)), [None, "a"], "missing-values"),
-        (Column("d", "text", hash=8), [None], "missing-values"),
-    ],
-)  # fmt: skip
-def test_values_that_are_not_the_columns_are_named(column, values, code):
-    with raises(DataError, code, "'d'", "row 0"):
-        TableEncoder((column,)).inputs(pd.DataFrame({"d": values}, dtype=object))
-
-
-@pytest.mark.parametrize(
     "given",
     [
         {"kind": "date", "parts": ["year"]},

@@ -10,21 +10,6 @@ from tests.data.tables import build, people
 from tests.raising import raises
 
 
-def test_columns_become_inputs():
-    federation = build(drop=["race"])
-    jobs = ("job=clerk", "job=nurse", "job=smith")
-    assert federation.schema.features == ("age", "income", *jobs)
-    assert federation.schema.labels == ("no", "yes")
-    assert federation.schema.target == "hired"
-    assert federation.silo_names == ("north", "south")
-    coded = people().assign(code=lambda d: d["age"] % 3)
-    found = build(coded, columns={"code": {"kind": "category"}}).schema.features
-    assert found[-3:] == ("code=0", "code=1", "code=2")
-    assert build(people().astype({"age": str})).schema.features[0] == "age"
-    with raises(DataError, "no-inputs"):
-        build(drop=["age", "income", "job"])
-
-
 def test_several_protected_columns_stay_out_of_the_inputs():
     federation = build(group=["sex", "race"])
     assert len(federation.schema.groups) == 6

@@ -80,10 +80,21 @@ CASES: dict[str, tuple[Any, dict[str, Any], str | None, str]] = {
     "a category that is never used": (
         lambda f: f.assign(sex=pd.Categorical(f["sex"], ["f", "m", "x"])), {}, None, "",
     ),
+    "truth among numbers": (put("age", True), {}, "not-numbers", "'True' (row 3)"),
+    "a missing text": (
+        new("z", lambda i: None if i == 3 else f"w {i}"),
+        {"columns": {"z": {"hash": 8}}}, "missing-values", "'z': 1",
+    ),
+    "an unknown branch": (
+        same, {"columns": {"branch": {"values": ["north"]}}}, "unknown-category",
+        "silo 'branch'",
+    ),
+    "nothing left": (
+        same, {"drop": ["age", "income", "job"]}, "no-inputs", "no column",
+    ),
     "infinity": (put("income", np.inf), {}, "not-finite", "'inf' (row 3)"),
     "a comma": (put("income", "1,5"), {}, "not-numbers", "'1,5' (row 3)"),
     "a full-width digit": (put("age", "４１x"), {}, "not-numbers", "'４１x'"),
-    "a missing label": (put("hired", None), {}, "missing-values", "missing_label="),
     "label among the inputs": (same, {"inputs": ["hired"]}, "wrong-column", "hired"),
     "group by two names": (same, {"group": ["sex", "sex"]}, "wrong-column", "'sex'"),
     "weight that is the id": (
@@ -91,7 +102,6 @@ CASES: dict[str, tuple[Any, dict[str, Any], str | None, str]] = {
     ),
     "half a silo": (same, {"silo": None, "silos": 2.5}, "wrong-value", "silos"),
     "all rows tested": (same, {"test_fraction": 1.0}, "wrong-value", "test_fraction"),
-    "a share below 0": (same, {"test_fraction": -0.1}, "wrong-value", "test_fraction"),
     "alpha of 0": (
         same, {"silo": None, "silos": 3, "partition": ("dirichlet", "job", 0)},
         "wrong-value", "alpha",
