@@ -43,13 +43,13 @@ def test_everything_wrong_is_listed_in_one_message(command):
     assert (seen.code, seen.out) == (3, "")
     for part in (
         "5 problems",
-        "'âge': 2 values that are no numbers: 'unknown' (line 2, ",
+        "'âge': 2 non-numeric values: 'unknown' (line 2, ",
         "'revenu': 4 missing values (line 4, ",
         "--missing indicator",
-        "'embauché': 1 missing values",
+        "'embauché': 1 missing value",
         "to make them a group, declare it: "
         """--set 'columns.sexe.values=["f", "m", "missing"]'""",
-        "'branche': 1 missing values",
+        "'branche': 1 missing value",
     ):
         assert part in seen.err
     assert list(Path("runs").iterdir()) == []

@@ -65,9 +65,8 @@ def test_nothing_is_overwritten_and_no_half_file_is_left(
     before = sorted(tmp_path.iterdir())
     seen = command("predict", model, rows, "-o", out)
     assert (seen.code, seen.out) == (3, "")
-    assert (
-        f"column 'age': 1 values that are no numbers: 'old' (line {where})"
-        in " ".join(seen.err.split())
+    assert f"column 'age': 1 non-numeric value: 'old' (line {where})" in " ".join(
+        seen.err.split()
     )
     assert sorted(tmp_path.iterdir()) == before
     rows.write_text("\n".join(lines))

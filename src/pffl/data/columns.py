@@ -49,11 +49,11 @@ USUAL_WORDS = 64  # different words of a text, at a guess
 LARGEST_WHOLE = 2.0**53
 MOST_SHOWN = 5  # rows with a problem
 WORDS = {
-    "missing-values": "missing values",
-    "not-finite": "infinite values",
-    "not-numbers": "values that are no numbers",
-    "unknown-category": "unknown values",
-    "bad-weights": f"weights that are not from 0 to {LARGEST:g}",
+    "missing-values": "missing value",
+    "not-finite": "infinite value",
+    "not-numbers": "non-numeric value",
+    "unknown-category": "unknown value",
+    "bad-weights": "negative or too large weight",
 }
 MISSING_REMEDY = (
     ": fill them in, leave the column out (`drop=`) or, in training, mark them "
@@ -79,7 +79,8 @@ def note(
         lines = [f"{number:,}" for number in bad.index[:MOST_SHOWN]]
         places = ", ".join([*lines, *["…"] * (len(bad) > MOST_SHOWN)])
         word = "line" if series.index.name == LINE else "row"
-        told = f"{len(bad):,} {WORDS[code]}{': ' * bool(values)}{values}"
+        told = f"{len(bad):,} {WORDS[code]}{'s' * (len(bad) > 1)}"
+        told += f": {values}" if values else ""
         problems.add(f"[{code}] {what}: {told} ({word} {places}){remedy}")
 
 
