@@ -412,10 +412,8 @@ class SplitRows:
 
     def sums(self, w: Any, M: Any, stated: Json) -> Json:
         """Return the sums that evidence has of these rows."""
-        z, strata = (
-            self.scores(w),
-            len(self.e["groups"]) * max(1, len(self.e["labels"])),
-        )
+        strata = len(self.e["groups"]) * max(1, len(self.e["labels"]))
+        z = self.scores(w)
         own, kept = self.losses(z), self.bounded(z, M)
         guess = z.argmax(axis=1) if self.e["labels"] else np.full(len(z), np.nan)
         cut = self.e["model"]["described"].get("threshold", 0.5)
@@ -975,15 +973,14 @@ def check_path(e: Json, path: Json, bounds: Any) -> Iterator[Check]:
     for one in models:
         rows = np.maximum(one["calibration"]["cells"]["count"], 1)
         mean, square = (means_of(one["training"], key) for key in BOUNDED)
-        error = np.sqrt(np.maximum(square - mean**2, 0.0) / rows)
-        errors.append(np.maximum(error, 1e-3 * (error.max(initial=0.0) or 1.0)))
         own = means_of(one["training"], "loss")
+        variance = np.maximum(square - mean**2, 0.0)
         if rates:
             own = 1 - means_of(one["training"], "correct")
-            error = np.sqrt(bounds * (1 - bounds) / rows)
-            errors = [np.maximum(error, 1e-3 * (error.max(initial=0.0) or 1.0))]
-        room = (bounds - own) / spread
-        rooms.append(float(room.min()))
+            variance = bounds * (1 - bounds)
+        error = np.sqrt(variance / rows)
+        errors.append(np.maximum(error, 1e-3 * (error.max(initial=0.0) or 1.0)))
+        rooms.append(float(((bounds - own) / spread).min()))
     good = any(np.allclose(one, spread, 1e-7, 0) for one in errors)  # the first trained
     yield Check("standard errors", path["spread"], "others", good)
     yield from compare("room of candidates", [one["margin"] for one in models], rooms)
@@ -1157,10 +1154,8 @@ def check_account(e: Json) -> Iterator[Check]:
     spent, deviation = {"train": 0.0, "test": 0.0}, {}
     for one in n["releases"]:
         name, split, delta = one["name"], one["split"], one["sensitivity"]
-        sigma, what = (
-            math.sqrt(one["times"]) * delta / one["mu"],
-            f"{name}, {split} rows",
-        )
+        sigma = math.sqrt(one["times"]) * delta / one["mu"]
+        what = f"{name}, {split} rows"
         yield from compare(what, one, {"sigma": sigma, "deviation": sigma * root})
         most = least.get(name.removeprefix("final "), 0.0)
         yield Check(f"{what}: what a person adds", delta, most, delta >= most)

@@ -472,13 +472,13 @@ class Conclusions(Judged):
         None under noise, and where there are not two classes.
         """
         found = [group.selected for group in self.rates if group.selected is not None]
-        if self.noise is not None or not found or len(found) < len(self.rates):
+        if self.noise is not None or not found:
             return None
         ratios: dict[str, float | None] = {}
         for name in ("unconstrained", "value"):
-            known = [x for rate in found if (x := getattr(rate, name)) is not None]
-            whole = len(known) == len(found) and max(known) > 0
-            ratios[name] = min(known) / max(known) if whole else None
+            shares = [getattr(rate, name) for rate in found]
+            whole = None not in shares and max(shares) > 0
+            ratios[name] = min(shares) / max(shares) if whole else None
         return ratios
 
     @cached_property
@@ -645,44 +645,33 @@ def _figures(c: Conclusions) -> dict[str, Any]:
     protects, and the ends of the cells' training losses.
     """
     e, run = c.e, known(c.e.training)
-    data = ("name", "silos", "schema", "synthetic", "fingerprint", "notes")
+    own = ["status", "converged", "message", "warning", "gap", "slack", "binding"]
+    own += ["selection_ratio", "witness", "smallest_bound"]
     of_run = ("method", "chosen", "constraint", "seed", "rounds", "queries")
-    told: dict[str, Any] = {
-        "status": c.status,
-        "goal": e.terms.goal,
-        "converged": c.converged,
-        "message": c.message,
+    declared = ("goal", "weighting", "confidence", "loss_bound", "radius")
+    data = ("name", "silos", "schema", "synthetic", "fingerprint", "notes")
+    return {
+        **{name: getattr(c, name) for name in own},
+        **{name: None if run is None else getattr(run, name) for name in of_run},
+        **{name: getattr(e.terms, name) for name in declared},
+        "seconds": None if run is None else round(run.seconds, 3),
         "verdicts": {
             key: {"verdict": one.word, "sentence": str(one.sentence)}
             for key, one in c.verdicts.items()
         },
-        "warning": c.warning,
-        **{name: None if run is None else getattr(run, name) for name in of_run},
         "model": e.model.described,
-        "weighting": e.terms.weighting,
-        "seconds": None if run is None else round(run.seconds, 3),
-        "gap": c.gap,
-        "slack": c.slack,
         "cells": [asdict(cell) for cell in c.cells],
-        "binding": c.binding,
-        "selection_ratio": c.selection_ratio,
         "groups": [asdict(group) for group in c.rates],
         "ranking": ranking(e),
         "train": asdict(c.train),
         "test": None if c.test is None else asdict(c.test),
         "before": c.before and {k: asdict(one) for k, one in c.before.items()},
-        "confidence": e.terms.confidence,
-        "loss_bound": e.terms.loss_bound,
-        "radius": e.terms.radius,
-        "witness": c.witness,
-        "smallest_bound": c.smallest_bound,
         "sites": None if isinstance(e.sites, Missing) else asdict(e.sites),
         "privacy": _privacy(c),
         "data": {name: getattr(e.data, name) for name in data},
         "notes": e.notes,
         "versions": e.versions,
     }
-    return told
 
 
 def _privacy(c: Conclusions) -> dict[str, Any] | None:
