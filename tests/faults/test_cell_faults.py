@@ -34,40 +34,6 @@ def changed(federation, change):
     return from_silos(federation, silos)
 
 
-def regroup(federation, k, group):
-    """Give all rows of silo k the same group."""
-    alone = changed(
-        federation, lambda r: replace(r, group=np.full_like(r.group, group))
-    )
-    silos = list(federation.silos)
-    silos[k] = alone.silos[k]
-    return from_silos(federation, silos)
-
-
-@pytest.mark.parametrize("engine", ["local", "reference"])
-@pytest.mark.parametrize("method", [pffl.Exact(), pffl.PFFL(dual_rounds=5)])
-def test_fault_02_silo_without_a_group(method, engine):
-    federation = regroup(make_federation(0), 1, 0)
-    solution = pffl.solve(
-        federation,
-        pffl.BoundedGroupLoss(0.6),
-        method=method,
-        engine=engine,
-        random_state=0,
-    )
-    assert np.isfinite(solution.w).all()
-    oracle = Oracle.of(federation, group_masks(federation), [0.6, 0.6])
-    np.testing.assert_allclose(
-        [row.violation for row in solution.cell_results],
-        oracle.violation(solution.w),
-        rtol=1e-9,
-        atol=1e-12,
-    )
-    answer = train_query(solution.problem, solution.w, np.ones(2))
-    own = answer.answer(Reference(federation).views(answer)[1])
-    assert own.cell_losses[1] == 0.0
-
-
 ABSENT = make_schema(attributes=(("sex", ("f", "m", "x")),))
 
 

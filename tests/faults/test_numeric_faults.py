@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,11 +10,9 @@ from hypothesis import strategies as st
 import pffl
 from pffl.engines import Local, Reference
 from pffl.numerics import capped_softmax
-from pffl.queries import Census, Evaluate, Expand
+from pffl.queries import Evaluate, Expand
 from tests.driving import iterate
 from tests.helpers import (
-    assert_same_total,
-    draw_multipliers,
     from_silos,
     make_federation,
     make_problem,
@@ -103,40 +99,6 @@ def test_fault_36_margins_of_ten_thousand(kind, engine_type):
     evaluated = engine.ask(Evaluate(problem.task, w, "test", loss_bound=4.0))
     assert np.isfinite(evaluated.strata).all()
     assert (evaluated.column("bounded_loss") <= 4 * evaluated.column("count")).all()
-
-
-@pytest.mark.parametrize("kind", list(MODELS))
-def test_fault_37_single_precision(kind):
-    cls, labels = MODELS[kind]
-    sizes = (3, 5000, 700)
-    single = make_federation(0, sizes=sizes, labels=labels, dtype=np.float32)
-    assert single.pooled("train").X.dtype == np.float32
-    silos = []
-    for silo in single.silos:
-        splits = {n: replace(r, X=r.X.astype(float)) for n, r in silo.splits.items()}
-        silos.append(replace(silo, splits=splits))
-    double = from_silos(single, silos)
-    engines = [Local(single), Reference(single), Local(double), Reference(double)]
-    problem = make_problem(engines[3], pffl.BoundedGroupLoss(0.5), model=cls(l2=0.01))
-    rng = np.random.default_rng(0)
-    w = 0.5 * rng.normal(size=problem.n_parameters)
-    lam = draw_multipliers(rng, problem)
-    for query in (
-        train_query(problem, w, lam, steps=[0.05]),
-        train_query(problem, w, lam, steps=[0.05] * 3),
-        train_query(problem, w, lam, steps=[0.05] * 3, batch_size=50),
-        Evaluate(problem.task, w, "train"),
-        Expand(problem.task, w, 2),
-    ):
-        truth = engines[3].ask(query)
-        for engine in engines[:3]:
-            assert_same_total(engine.ask(query), truth, 1e-10)
-    asked = Census(problem.schema)
-    for engine in engines[:3]:
-        census, exact = engine.ask(asked), engines[3].ask(asked)
-        np.testing.assert_allclose(
-            census.feature_squares, exact.feature_squares, rtol=1e-12
-        )
 
 
 def assert_same_runs(one, other, method, **options):
