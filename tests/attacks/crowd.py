@@ -14,19 +14,11 @@ import pffl
 from pffl.data import Federation, Silo
 from pffl.deploy import Agreement, InMemory, Remote, Site
 from pffl.engines import Reference
-from pffl.queries import Pool, Query, Task
-from tests.attacks.askers import PATIENCE, people
-from tests.attacks.product import told
-from tests.deploy.sites import agree, sites_of, summed
+from pffl.queries import Pool, Task
+from tests.attacks.askers import Pooled, people
+from tests.deploy.sites import Server, agree, sites_of
 from tests.helpers import make_problem
-from tests.inside import (
-    Answer,
-    Request,
-    query_body,
-    read_answer,
-    read_request,
-    write_request,
-)
+from tests.inside import Answer, Request, read_answer, read_request, write_request
 
 RUN: Mapping[str, Any] = {
     "constraint": {"kind": "bgl", "bound": 0.68},
@@ -106,27 +98,12 @@ def memory(site: Any) -> tuple[Any, bytes]:
     return dict(site.records.memory), site.memory._db.serialize()
 
 
-class Masked:
+class Masked(Pooled):
     """Goes on with a run, and asks all sites whatever it likes; reads the sums."""
 
     def __init__(self, run: Overheard, step: int) -> None:
-        self.sites, self.step = run.until(step), step - 1
-        self.relay = run.steps[step - 1].relay
-        self.refusals: list[str] = []
-
-    def __call__(self, query: Query[Any]) -> Any:
-        if len(self.refusals) > PATIENCE:
-            return None
-        agreed = next(iter(self.sites.values())).agreement.hash
-        bodies = (query_body(query, 0),)
-        asked = Request(NAME, agreed, bodies, step=self.step + 1, relay=self.relay)
-        content = tuple(s.answer(write_request(asked)) for s in self.sites.values())
-        answers = [read_answer(one) for one in content]
-        self.refusals += [one.refusal for one in answers if one.refusal]
-        if any(one.refusal for one in answers):
-            return None
-        self.step, self.relay = asked.step, content
-        return told(summed([query], answers)[0])
+        relay, self.refusals = run.steps[step - 1].relay, []
+        self.server = Server(run.until(step), run=NAME, step=step - 1, relay=relay)
 
 
 def tell_all(sites: Mapping[str, Site], requests: Sequence[Request]) -> list[Answer]:

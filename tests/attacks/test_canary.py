@@ -51,7 +51,7 @@ def asked(epsilon: float) -> list:
     ]
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+@pytest.mark.parametrize("epsilon", [1.0, pytest.param(4.0, marks=pytest.mark.slow)])
 def test_a_server_that_chooses_w_tells_a_canary_no_better_either(epsilon):
     """It knows all other rows, and asks where the canary's loss is the steepest."""
     random, source = np.random.default_rng(0), seeded_source("canary", epsilon)

@@ -77,10 +77,9 @@ def test_a_server_that_skips_the_count_is_refused() -> None:
     data = people(4)
     agreed = agree(data, run=RUN, floor=10)
     census = [Census(data.schema, "train")]
-    server = Server(sites_of(data, agreed, rules=Limits()), data.schema.hash)
+    server, early = (Server(sites_of(data, agreed, rules=Limits())) for _ in range(2))
     asked = server.request(census)
     assert asked.step == 2
-    early = Server(sites_of(data, agreed, rules=Limits()), data.schema.hash)
     hello = write_request(Request(early.run, agreed.hash))
     early.relay = tuple(site.answer(hello) for site in early.sites.values())
     assert "how many sites" in early.send("site 0", early.request(census)).refusal

@@ -6,8 +6,10 @@ each is there is all that is unknown. Exact sums tell it; sums with noise do not
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
@@ -33,35 +35,49 @@ def table_of(told: list[Told], patterns: np.ndarray, label: float) -> np.ndarray
     return np.rint(nnls(np.concatenate(sides), np.concatenate(sums))[0])
 
 
+class Questionnaire:
+    """Answers yes or no of people at a site, and all rows that are possible."""
+
+    def __init__(self, X: np.ndarray, y: np.ndarray, group: np.ndarray, stratum: int):
+        self.schema, rows = make_schema(features=X.shape[1]), Rows.of(X, y, group)
+        self.silo = Silo("north", 0, {"train": rows, "test": rows})
+        self.site = Site(self.silo, self.schema, Rules())
+        self.task = problem_of(self.site).task
+        (self.cell,) = np.flatnonzero(self.task.cells.membership[:, stratum])
+        every = np.array(list(product([0.0, 1.0], repeat=X.shape[1])))
+        inputs = self.task.model.inputs
+        scaled = (every - inputs.mean) / inputs.scale
+        self.patterns = np.column_stack([scaled, np.ones(len(every))])
+        self.mine = X[self.schema.strata(group, y) == stratum]
+        self.truth = (self.mine[:, None] == every).all(axis=2).sum(axis=0)
+
+    def tables(
+        self, folder: Path, asked: int, ask_all: Callable[[Any], Any], label: float
+    ) -> list[np.ndarray]:
+        """How often each row is there: by version 0.1.0, a real site, under noise."""
+        noisy = Private(folder, self.silo, self.schema, asked)
+        found = []
+        for ask in (Former(self.silo, self.schema), Real(self.site), noisy):
+            totals = ask_all(ask)
+            told = [of_cell(w, t, self.cell) for w, t in totals if t is not None]
+            none = np.zeros(len(self.patterns))
+            found.append(table_of(told, self.patterns, label) if told else none)
+        return found
+
+
 def test_a_table_of_yes_and_no_is_not_read_from_sums_with_noise(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    schema = make_schema(features=4)
     X = rng.integers(0, 2, (200, 4)).astype(float)
     y = (rng.random(200) < expit(X @ [2.0, -1.0, 1.0, -2.0])).astype(float)
-    rows = Rows.of(X, y, rng.integers(0, 2, 200))
-    silo = Silo("north", 0, {"train": rows, "test": rows})
-    site = Site(silo, schema, Rules())
-    task = problem_of(site).task
-    every = np.array(list(product([0.0, 1.0], repeat=4)))
-    scaled = (every - task.model.inputs.mean) / task.model.inputs.scale
-    patterns = np.column_stack([scaled, np.ones(16)])
+    people = Questionnaire(X, y, rng.integers(0, 2, 200), 1)
 
-    cell = 1
-    (stratum,) = np.flatnonzero(task.cells.membership[cell])
-    mine = X[schema.strata(rows.group, rows.y) == stratum]
-    truth = np.array([(mine == pattern).all(axis=1).sum() for pattern in every])
-    label = float(y[schema.strata(rows.group, rows.y) == stratum][0])
+    def descent(ask: Any) -> Any:
+        return Trained(people.task, np.zeros(4)).descent(ask, 6)
 
-    read = []
-    noisy = Private(tmp_path, silo, schema, 6)
-    for ask in (Former(silo, schema), Real(site), noisy):
-        told = Trained(task, np.zeros(4)).descent(ask, 6)
-        shown = [of_cell(w, total, cell) for w, total in told]
-        counts = table_of(shown, patterns, label) if shown else np.zeros(16)
-        read.append(int(truth[counts == truth].sum()))
-    n = len(mine)
+    tables, truth = people.tables(tmp_path, 6, descent, 1.0), people.truth
+    read, n = [int(truth[t == truth].sum()) for t in tables], len(people.mine)
     tell(
-        f"four yes-or-no inputs, {n} people, one run of {len(told)} gradients",
+        f"four yes-or-no inputs, {n} people, one run of 6 gradients",
         f"{read[0]} of {n} people",
         modes(*read[1:]),
     )
@@ -78,26 +94,14 @@ def test_a_fit_over_all_possible_rows_finds_nobody(tmp_path: Path) -> None:
     n, d, sizes = 60, 10, [1000, 1000, 1000, 60]
     group, y = np.repeat([[0, 0, 1, 1], [0, 1, 0, 1]], sizes, axis=1)
     X = rng.integers(0, 2, (len(y), d)).astype(float)
-    rows, schema = Rows.of(X, y, group), make_schema(features=d)
-    silo = Silo("north", 0, {"train": rows, "test": rows})
-    site = Site(silo, schema, Rules())
-    task = problem_of(site).task
-    every = np.array(list(product([0.0, 1.0], repeat=d)))
-    scaled = (every - task.model.inputs.mean) / task.model.inputs.scale
-    patterns = np.column_stack([scaled, np.ones(len(every))])
-    (cell,) = np.flatnonzero(task.cells.membership[:, 3])
-    truth = np.bincount(
-        (X[-n:] @ 2.0 ** np.arange(d)[::-1]).astype(int), minlength=1024
-    )
+    people = Questionnaire(X, y, group, 3)
+    ws = 0.9 * np.random.default_rng(1).normal(size=(20, d + 1))
 
-    read = []
-    noisy = Private(tmp_path, silo, schema, 20)
-    for ask in (Former(silo, schema), Real(site), noisy):
-        asked = 0.9 * np.random.default_rng(1).normal(size=(20, d + 1))
-        totals = [(w, ask(Expand(task, w))) for w in asked]
-        told = [of_cell(w, total, cell) for w, total in totals if total is not None]
-        counts = table_of(told, patterns, 1.0) if told else np.zeros(1024)
-        read.append(int(np.minimum(counts, truth).sum()))
+    def drawn(ask: Any) -> Any:
+        return [(w, ask(Expand(people.task, w))) for w in ws]
+
+    tables = people.tables(tmp_path, 20, drawn, 1.0)
+    read = [int(np.minimum(t, people.truth).sum()) for t in tables]
     tell(
         f"ten yes-or-no inputs, {n} people, a fit over all 1,024 possible rows",
         f"{read[0]} of {n} people from 20 gradients",
