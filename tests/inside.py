@@ -13,9 +13,7 @@ from importlib import import_module
 HOMES = {
     "_audit": "Audited join_probabilities read_coefficients",
     "_certify": "INSIDE MAX_MARGIN",
-    "_monitor": (
-        ":monitor Batch Monitor Settings held read:read_monitor write:write_monitor"
-    ),
+    "_monitor": "Batch Monitor Settings held read:read_monitor write:write_monitor",
     "_feasible": "find_alone",
     "privacy.run": (
         ":running planned run:private_run BETS:noisy_plan_BETS PARTS bets_of ranges_of"
@@ -26,104 +24,87 @@ HOMES = {
     "_verify": ":verifier",
     "bounds.alarm": ":alarm",
     "bounds.checks": "Interval",
-    "bounds.gap": ":gap slack",
+    "bounds.gap": ":gap",
     "bounds.infeasible": "FAR NEAR Support support",
     "bounds.mean": ":mean BETS:mean_BETS Bets Moments",
-    "bounds.rates": ":bounds_rates clopper_pearson_upper",
+    "bounds.rates": ":bounds_rates",
     "cli": "app",
     "cli.terminal": ":terminal",
     "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
     "constraints": "EVERY_SILO",
     "figures": "Axis axis_of",
     "data.columns": ":columns Column count_words encode_values",
-    "data.infer": ":infer",
     "data.partition": ":partition draw_parts split_index",
     "data.read": ":reading find_delimiter read_chunks read_table",
     "data.rows": "as_csr as_inputs",
-    "data.schema": "named withheld",
+    "data.schema": "named",
     "data.table": "TableOptions",
     "datasets._acs": (
         ":datasets_acs FIPS RACES RELP_OF_RELSHIPP SEXES TASKS archive_name"
     ),
     "datasets._celeba": ":datasets_celeba",
     "datasets._fetch": ":datasets_fetch RemoteFile cache_folder fetch",
-    "datasets._people": (
-        "ADULT_COLUMNS ADULT_FILES COMPAS_FILE read_adult read_compas"
-    ),
-    "deploy.coordinator": (
-        ":coordinator Address Launch deploy follow line planned_queries server_seen "
-        "told"
-    ),
-    "deploy.federation": "RUN agreed_sets changes left_out",
-    "deploy.flower_app": ":flower_app GridTransport HEADS",
+    "datasets._people": "ADULT_FILES COMPAS_FILE read_adult read_compas",
+    "deploy.coordinator": ":coordinator Address deploy",
+    "deploy.federation": "changes",
+    "deploy.flower_app": ":flower_app",
     "deploy.flower_mixin": "GroupSums KEY Order group_weights",
-    "deploy.join": "Joining SiteFolder SiteServer described noise_of promise",
-    "deploy.keys": (
-        "FILE:site_key_FILE PublicKey SiteKey SiteLine announced node_key read_lines "
-        "shared"
-    ),
+    "deploy.join": "Joining SiteFolder SiteServer",
+    "deploy.keys": "FILE:site_key_FILE SiteLine announced node_key read_lines shared",
     "deploy.messages": (
-        ":messages Answer HOLDERS KEY:messages_KEY MOST_QUERIES PROTOCOL Request "
-        "bodies_digest first_transcript framed_digest masked_body next_transcript "
-        "query_body read_answer read_masked read_request read_total signed_content "
-        "total_body write:write_answer write:write_request"
+        "Answer HOLDERS MOST_QUERIES PROTOCOL Request bodies_digest "
+        "first_transcript framed_digest masked_body next_transcript query_body "
+        "read_answer read_masked read_request read_total signed_content "
+        "write:write_answer write:write_request"
     ),
     "deploy.rows": ":prepared_rows",
     "deploy.secure_sum": ":secure_sum",
-    "deploy.server": "InMemory LastStep RunLog Remote Reply STATE secured",
-    "deploy.site": "adding_of reason_of",
-    "deploy.store": "MemoryEntry Records RunRecord SiteMemory",
+    "deploy.server": "RunLog STATE secured",
+    "deploy.store": "RunRecord SiteMemory",
     "engines.local": ":local equal_rows",
     "evidence.conclude": "conclude EXIT_CODES Conclusions :evidence_conclude",
     "evidence.figures": (
         ":figures COUNTED Judged certified_models fieller keeps log_sum_upper "
-        "upper_ends upper_rates"
+        "upper_rates"
     ),
     "evidence.rates": "group_means mean_losses metrics",
     "evidence.record": (
         ":evidence About Before Candidate Cell Choice Data Evidence Least Missing "
-        "ModelFacts:Model ModelPath Pair Proofs Sample Declared:Terms "
-        "Training Figures Noise BoundTrial:evidence_evidence_Trial"
+        "ModelFacts:Model ModelPath Pair Proofs Sample Declared:Terms Training "
+        "Figures BoundTrial:evidence_evidence_Trial"
     ),
     "evidence.looks": "LOOKS Look Looks look read_looks",
-    "evidence.measure": "sample",
-    "evidence.proofs": ":proofs solver",
-    "evidence.statements": (
-        ":statements Assumption Certificate SENTENCES Said Statement"
-    ),
+    "evidence.proofs": ":proofs",
+    "evidence.statements": ":statements Assumption Certificate Said Statement",
     "evidence.tables": ":tables",
-    "experiments.comparison": "L2_GRID name_methods points_of",
-    "methods.ascent": ":ascent Ascent example_weights",
+    "experiments.comparison": "L2_GRID points_of",
+    "methods.ascent": "Ascent example_weights",
     "methods.auto": ":auto hessians_fit",
     "methods.local": "MIN_SCALE SECOND_MOMENT_DECAY curvatures smoothness",
     "methods.exact": ":exact",
-    "methods.fairfed": "distances",
     "methods.fairgrad": "Notion:methods_fairgrad_Notion constants",
-    "methods.fcfl": ":fcfl Gaps guarded_step least_norm stage_one stage_two",
-    "methods.fedfb": "move_eo parity_surrogate",
+    "methods.fcfl": "Gaps guarded_step least_norm stage_one stage_two",
     "methods.first_order": ":first_order SLOW_ROUNDS",
     "methods.local_bgl": "SiloBounds",
-    "methods.pooled": "Newton",
     "methods.saddle": ":saddle",
     "methods.saddle_bounds": "candidate_multipliers relevant_cells",
     "models.base": "Step",
-    "models.linear": "NumericModel default_model",
+    "models.linear": "NumericModel",
     "models.network": "Network",
-    "models.predictor": "Predictor RawForm score_file read_model write_model",
+    "models.predictor": "Predictor score_file read_model write_model",
     "models.external": "Probabilities Reported RECIPES section_of",
     "models.scaled": "ScaledRows",
     "privacy.accounting": "composed delta_of epsilon_of mu_of",
     "processors": ":processors",
     "privacy.discrete": (
-        ":discrete Source discrete_gaussian keyed_source secret_source seeded_source"
+        ":discrete Source discrete_gaussian secret_source seeded_source"
     ),
-    "queries.base": "RowRange array empty vector",
-    "queries.expand": "POWER_STEPS:STEPS curvature unfolded",
-    "queries.evaluate": "COLUMNS:queries_evaluate_COLUMNS STAKES",
-    "queries.release": "Adding ScoredRows blocks_of",
-    "queries.train": "TINY",
-    "runs": ":directory SPEC derived",
-    "config": "SECTIONS keys",
+    "queries.base": "RowRange array vector",
+    "queries.expand": "curvature unfolded",
+    "queries.evaluate": "STAKES",
+    "queries.release": "Adding blocks_of",
+    "runs": ":directory derived",
+    "config": "keys",
 }
 PLACES = {
     entry.rpartition(":")[2]: (module, entry.partition(":")[0])
