@@ -227,17 +227,13 @@ def away_by_hand(raw, w, metric):
     return np.array(out)
 
 
-def naive_fairfed(raw, *, metric, variant, debiasing, fairness_budget, rounds, **local):
+def naive_fairfed(raw, *, metric, debiasing, fairness_budget, rounds, **local):
     """docs/methods.md, 11: every ω and w."""
     N, beta = len(raw), fairness_budget
-    shares = np.bincount(raw.silo) / N
-    omega, w, out = shares.copy(), np.zeros(raw.X.shape[1]), []
+    omega, w, out = np.bincount(raw.silo) / N, np.zeros(raw.X.shape[1]), []
     for _ in range(rounds):
         away = away_by_hand(raw, w, metric)
-        if variant == "2021":
-            omega = shares * np.exp(-beta * away)
-        else:
-            omega = np.maximum(0, omega - beta * (away - away.mean()))
+        omega = np.maximum(0, omega - beta * (away - away.mean()))
         omega = omega / omega.sum()
         c = np.empty(N)
         for i in range(N):
@@ -255,7 +251,6 @@ def naive_fairfed(raw, *, metric, variant, debiasing, fairness_budget, rounds, *
 
 FAIRFED = {
     "2023": ({}, lambda: biased(0)),
-    "2021": ({"variant": "2021"}, lambda: biased(0)),
     "parity": ({"metric": "spd"}, lambda: biased(1)),
     "three groups": ({"debiasing": "none"}, lambda: biased(2, groups=3)),
     "undefined": ({}, lambda: without(biased(3), 1, group=0, label=1)),
@@ -267,7 +262,7 @@ FAIRFED = {
 def test_fairfed(name):
     changes, draw = FAIRFED[name]
     federation = draw()
-    given = {"metric": "eod", "variant": "2023", "debiasing": "reweighing"}
+    given = {"metric": "eod", "debiasing": "reweighing"}
     given |= {"fairness_budget": 0.5, "rounds": 8, **changes}
     expected = naive_fairfed(Raw.of(federation), **given, steps=3, eta=0.5)
     method = FairFed(**given, local_steps=3, step_size=0.5)

@@ -122,7 +122,6 @@ def test_a_start_of_another_problem_is_refused(kind):
 ONE = {"rounds": 12, "step_size": 0.5}
 SAME_AS_FEDAVG: list[tuple[Any, dict[str, Any], float]] = [
     (FairFed(fairness_budget=0.0, debiasing="none", **ONE), ONE, 1e-12),
-    (FairFed(fairness_budget=0.0, debiasing="none", variant="2021", **ONE), ONE, 1e-12),
     (FairGrad(dual_step_size=0.0, **ONE), ONE, 1e-12),
     (FairGrad(dual_step_size=5.0, gap_bound=1.0, **ONE), ONE, 1e-12),
     (FedFB(alpha=0.0, **ONE), ONE, 1e-12),

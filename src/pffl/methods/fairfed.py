@@ -1,15 +1,14 @@
 """FairFed: silos whose own fairness is close to the global one weigh more.
 
 Yahya Ezzeldin, Shen Yan, Chaoyang He, Emilio Ferrara, Salman Avestimehr. *FairFed:
-Enabling Group Fairness in Federated Learning*, AAAI 2023 (and the version of 2021).
+Enabling Group Fairness in Federated Learning*, AAAI 2023.
 
     1  ω_k ← m_k/m, w ← 0
     2  for t = 1 … T:
     3      rates of ŷ = 1 per silo, label and group, at w      queries.evaluate
     4      F ← gap over all rows, F_k ← gap in silo k
     5      Δ_k ← |F − F_k|;  where F_k is undefined, |accuracy − accuracy of silo k|
-    6      2023:  ω_k ← max(0, ω_k − β(Δ_k − mean of Δ));  ω ← ω/Σω
-           2021:  ω_k ← (m_k/m) exp(−βΔ_k);  ω ← ω/Σω
+    6      ω_k ← max(0, ω_k − β(Δ_k − mean of Δ));  ω ← ω/Σω
     7      each silo: J steps on its own mean loss;  w ← w + Σ ω_k Δw_k
     8  return w
 
@@ -45,8 +44,6 @@ class FairFed(Descent):
         "eod" (equal opportunity difference) or "spd" (statistical parity difference).
     fairness_budget
         β: how strongly fairness moves the silos' weights.
-    variant
-        "2023" (AAAI) or "2021".
     debiasing
         What silos do to their own rows: "reweighing" or "none".
     rounds
@@ -59,7 +56,6 @@ class FairFed(Descent):
 
     metric: Literal["eod", "spd"] = "eod"
     fairness_budget: NonNegative = 0.05
-    variant: Literal["2023", "2021"] = "2023"
     debiasing: Literal["reweighing", "none"] = "reweighing"
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fairfed"
@@ -78,7 +74,7 @@ class FairFed(Descent):
         trainer, w = Trainer(problem, self, cells=cells), problem.start()
         yield from trainer.tune()
         rows = counts.sum(axis=(1, 2))
-        omega = m = rows / counts.sum()  # line 1
+        omega = rows / counts.sum()  # line 1
         times = reweighing(counts) if self.debiasing == "reweighing" else counts > 0
         for _ in range(self.rounds):  # line 2
             total = yield Evaluate(trainer.task, w, "train")  # line 3
@@ -89,7 +85,9 @@ class FairFed(Descent):
             away = distances(self.among(positive), self.among(counts))  # lines 4 and 5
             off = np.abs(correct.sum() / rows.sum() - correct.sum(axis=(1, 2)) / rows)
             away = np.where(np.isnan(away), off, away)
-            omega = self.moved(omega, away, m)  # line 6
+            step = self.fairness_budget * (away - away.mean())
+            omega = np.maximum(0.0, omega - step)  # line 6
+            omega = omega / omega.sum()
             c = ((omega / rows)[:, None, None] * times).reshape(-1)
             weighed = trainer.weighing(c, shares=omega)
             w, _ = yield from trainer.descend(w, weighed)  # line 7
@@ -99,15 +97,6 @@ class FairFed(Descent):
     def among(self, sums: FloatArray) -> FloatArray:
         """From (silo, label, group) to (silo, group): the labels that count."""
         return sums.sum(axis=1) if self.metric == "spd" else sums[:, 1]
-
-    def moved(self, weights: FloatArray, away: FloatArray, m: FloatArray) -> FloatArray:
-        """Line 6."""
-        if self.variant == "2021":
-            moved = m * np.exp(-self.fairness_budget * away)
-        else:
-            step = self.fairness_budget * (away - away.mean())
-            moved = np.maximum(0.0, weights - step)
-        return np.asarray(moved / moved.sum())
 
 
 def distances(positive: FloatArray, counts: FloatArray) -> FloatArray:

@@ -38,6 +38,7 @@ from pffl.typing import FloatArray
 
 FIRST_CHECK = 10  # iterations before the gap is checked
 CHECK_SPACING = 1.5  # times as many iterations until it is checked again
+TOLERANCE = 1e-8  # length of the gradient at which a best response is one
 MAX_NEWTON_STEPS = 50  # that one best response may take
 USUAL_NEWTON_STEPS = 3  # that it takes, rarely more
 
@@ -60,8 +61,6 @@ class Reductions(base.Method):
     dual_step_size
         η; None takes the largest one at which dual ascent contracts at θ = 0, and half
         of it whenever the gap has not shrunk by a fifth while t grew by half.
-    oracle_tolerance
-        Length of the gradient at which a best response is one.
     """
 
     multiplier_bound: base.Positive = 10.0
@@ -69,7 +68,6 @@ class Reductions(base.Method):
     iterations: base.Count = 200
     target_gap: base.Positive = 1e-3
     dual_step_size: base.Positive | None = None
-    oracle_tolerance: base.Positive = 1e-8
     name: ClassVar[str] = "reductions"
     saddle: ClassVar[bool] = True
     grid: ClassVar[base.Grid] = {"multiplier_bound": base.MULTIPLIER_BOUNDS}
@@ -124,7 +122,7 @@ class Reductions(base.Method):
             value(at.risk, at.violation, lam, beta),
             beta * at.risk_gradient + lam @ at.jacobian,
             beta * at.risk_hessian + np.tensordot(lam, at.hessians, axes=1),
-            self.oracle_tolerance,
+            TOLERANCE,
         )
 
 
