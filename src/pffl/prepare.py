@@ -411,26 +411,21 @@ def check_pooled(
             "and sites follow one run that is agreed on beforehand: give a number, or "
             "use no secure sum"
         )
-    for refused, why in (
-        (
-            method.looks_at_silos,
-            f"{type(method).__name__} needs every silo's own losses or counts: use one "
-            f"of {', '.join(sorted(able))}",
+    refusals = {
+        f"{type(method).__name__} needs every silo's own losses or counts: use one of "
+        f"{', '.join(sorted(able))}": method.looks_at_silos,
+        f"participation = {method.participation:g} asks some of the silos: use 1": (
+            method.participation < 1
         ),
-        (
-            method.participation < 1,
-            f"participation = {method.participation:g} asks some of the silos: use 1",
+        "bounds for single silos (per-silo) need their own losses": (
+            not cells.everywhere.all()
         ),
-        (
-            not cells.everywhere.all(),
-            "bounds for single silos (per-silo) need their own losses",
-        ),
-    ):
-        if refused:
-            raise UsageError(
-                f"[not-with-secure-sums] {why}, or no secure sum, which shows the "
-                "totals over all sites only"
-            )
+    }
+    for why in (why for why, refused in refusals.items() if refused):
+        raise UsageError(
+            f"[not-with-secure-sums] {why}, or no secure sum, which shows the totals "
+            "over all sites only"
+        )
 
 
 def task_of(
