@@ -194,10 +194,9 @@ def check(
             told.setdefault(str((*entry["loc"], "")[0]), []).append(entry)
         for key, entries in told.items():
             problems.add(_refused(key, entries, model, owner, others or {}))
-        if entry["type"] == "missing":
-            return {}
         rest = {key: value for key, value in values.items() if key not in told}
-        return check(rest, source, owner, problems)
+        needed = {key for key, one in model.model_fields.items() if one.is_required()}
+        return check(rest, source, owner, problems) if needed <= rest.keys() else {}
     return {key: _frozen(getattr(found, key)) for key in good}
 
 
@@ -211,9 +210,8 @@ def make(
     with Problems(owner, UsageError) as problems:
         good = check(values, source, owner, problems, others)
         # One message about a key that is needed is enough.
-        if "missing-key" not in problems.codes and ("bound" in good) >= (
-            "bound" in values
-        ):
+        refused = "bound" in values and "bound" not in good
+        if not refused and (good or not problems.found):
             with problems.noting():
                 made = source(**good)
     return made

@@ -39,7 +39,8 @@ def app() -> typer.Typer:
     }
     for group, own in commands.items():
         for command in own:
-            group.command(help=flowing(command.__doc__ or ""))(command)
+            told = inspect.cleandoc(command.__doc__ or "")  # a paragraph is a line
+            group.command(help=re.sub(r"(?<!\n)\n(?!\n)", " ", told))(command)
     whole.add_typer(site, name="site")
 
     @whole.callback()
@@ -53,18 +54,6 @@ def app() -> typer.Typer:
 
     pffl.__doc__ = ABOUT
     return whole
-
-
-def flowing(text: str) -> str:
-    r"""Return a docstring with its paragraphs in one line each; indented lines stay.
-
-    >>> flowing("First.\n\n    One line,\n    and one more.\n\n        kept\n")
-    'First.\n\nOne line, and one more.\n\n    kept'
-    """
-    paragraphs = inspect.cleandoc(text).split("\n\n")
-    return "\n\n".join(
-        one if "\n " in f"\n{one}" else one.replace("\n", " ") for one in paragraphs
-    )
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pffl.cli import options, terminal
 from pffl.cli.options import COLUMNS, Draft, argument, flag, listed, option, takes
-from pffl.errors import MissingExtraError, UsageError
+from pffl.errors import UsageError
 
 if TYPE_CHECKING:
     from pffl.data import Federation
@@ -74,12 +74,11 @@ def compare(
             out=folder,
             report=report,
         )
-    _draw(found, folder)
     if json:
         terminal.print_json(found.as_dict())
         return
     _show_comparison(found)
-    terminal.show(f"Saved in {folder}")
+    terminal.show(f"Saved in {folder}; its page: pffl report {folder}")
 
 
 def reproduce(
@@ -115,10 +114,9 @@ def reproduce(
         )
     terminal.show(figures()[figure]["paper"])
     for name, panel in found.items():
-        _draw(panel, folder / name)
         terminal.show("", name)
         _show_comparison(panel)
-    terminal.show(f"Saved in {folder}")
+    terminal.show(f"Saved in {folder}; its page: pffl report {folder}")
 
 
 @dataclass(frozen=True)
@@ -154,21 +152,6 @@ def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
             )
         out[key.strip()] = [parse_setting(f"it={one}")["it"] for one in listed(values)]
     return out
-
-
-def _draw(found: Comparison, folder: Path) -> None:
-    """Write the differences and the front as figures, where the extra is installed."""
-    from pffl._report.page import ComparisonView
-
-    view = ComparisonView("", found)
-    drawn = [chart for chart, _ in view.differences] if len(found.seeds) > 1 else []
-    try:
-        for chart in drawn[:1]:
-            chart.save(folder / "differences.png")
-        if view.front is not None:
-            view.front.save(folder / "front.png")
-    except MissingExtraError as error:
-        terminal.note(str(error))
 
 
 def _show_comparison(found: Comparison) -> None:

@@ -160,6 +160,8 @@ def verify(
         return
     if path is None:
         raise UsageError("[nothing-to-verify] say which run: pffl verify RUN [ROWS]")
+    if path.is_file() and path.suffix not in (".html", ".json"):
+        raise UsageError(f"[no-run] '{path}' is neither a run's folder nor its page")
     if export:
         open_rows(path, data, model)[0].export(export)
         terminal.show(f"Rows written to {export}")

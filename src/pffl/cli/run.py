@@ -350,6 +350,10 @@ def data(
     given = table_of(draft.sections, "data")
     path = given.get("path")
     if isinstance(path, str) and not {"label", "group"} <= set(given):
+        if columns:
+            raise UsageError(
+                "[missing-option] --columns also needs --label and --group"
+            )
         _show_columns(str(draft.base / path))
         return
     from pffl.progress import arriving
