@@ -200,14 +200,17 @@ def figures_of(page):
     return [json.loads(html.unescape(text)) for text in found]
 
 
-def test_the_slider_holds_the_figures(solution, test_rows):
+def test_sliders_hold_the_figures(solution, test_rows):
     p = test_rows[2]
-    (thresholds,) = figures_of(pffl.report(solution))
+    thresholds, path = figures_of(pffl.report(solution))
     assert thresholds["steps"][thresholds["at"]] == "threshold 0.5"
     assert thresholds["steps"] == sorted(thresholds["steps"])
     for k, step in enumerate(thresholds["steps"]):
         cut = float(step.removeprefix("threshold "))
         assert sum(thresholds["selected"][k]) == (p > cut).sum()
+    evidence = solution.evidence
+    assert path["at"] == evidence.path.chosen
+    assert len(path["steps"]) == len(evidence.path.candidates)
     assert pffl.report(solution) == pffl.report(solution)
 
 

@@ -200,21 +200,30 @@ class RunView:
         return figures.trade_off(places, shares=bool(self.c.evidence.labels))
 
     @property
-    def slider(self) -> dict[str, Any] | None:
-        """Decisions at other thresholds: the weight selected, per group and label."""
-        e = self.c.evidence
-        if (scores := known(e.scores)) is None:
-            return None
-        order = np.argsort(scores.thresholds, kind="stable").tolist()
-        named = " and ".join(scores.splits).replace("train", "training")
-        return {
-            "title": f"Another threshold, {named} rows",
-            "steps": [f"threshold {scores.thresholds[k]:g}" for k in order],
-            "at": order.index(0),
-            "totals": scores.totals,
-            "selected": [scores.selected[k] for k in order],
-            "groups": e.groups,
-        }
+    def sliders(self) -> list[dict[str, Any]]:
+        """Decisions at other thresholds, and of other models that were tested.
+
+        Of each step the weight that is selected, per group and label.
+        """
+        e, found = self.c.evidence, list[dict[str, Any]]()
+        if (scores := known(e.scores)) is not None:
+            order = np.argsort(scores.thresholds, kind="stable").tolist()
+            named = " and ".join(scores.splits).replace("train", "training")
+            steps = [f"threshold {scores.thresholds[k]:g}" for k in order]
+            about = {"title": f"Another threshold, {named} rows", "steps": steps}
+            selected = [scores.selected[k] for k in order]
+            sums = {"totals": scores.totals, "selected": selected}
+            found.append(about | sums | {"at": order.index(0), "groups": e.groups})
+        path = known(e.path)
+        if path is not None and len(path.candidates) > 1 and len(e.labels) == 2:
+            tried = [one.calibration.strata for one in path.candidates]
+            steps = [f"model {k} of {len(tried)}" for k in range(1, len(tried) + 1)]
+            about = {"title": f"Tighter and looser bounds, {path.split} rows"}
+            selected = [strata["positive"] for strata in tried]
+            sums = {"totals": tried[path.chosen]["weight"], "selected": selected}
+            about |= {"steps": steps, "at": path.chosen, "groups": e.groups}
+            found.append(about | sums)
+        return found
 
     @property
     def witness(self) -> list[dict[str, Any]]:
