@@ -210,20 +210,18 @@ class RunView:
             order = np.argsort(scores.thresholds, kind="stable").tolist()
             named = " and ".join(scores.splits).replace("train", "training")
             steps = [f"threshold {scores.thresholds[k]:g}" for k in order]
-            about = {"title": f"Another threshold, {named} rows", "steps": steps}
-            selected = [scores.selected[k] for k in order]
-            sums = {"totals": scores.totals, "selected": selected}
-            found.append(about | sums | {"at": order.index(0), "groups": e.groups})
+            found.append({"title": f"Another threshold, {named} rows", "steps": steps})
+            found[-1] |= {"at": order.index(0), "totals": scores.totals}
+            found[-1]["selected"] = [scores.selected[k] for k in order]
         path = known(e.path)
         if path is not None and len(path.candidates) > 1 and len(e.labels) == 2:
             tried = [one.calibration.strata for one in path.candidates]
             steps = [f"model {k} of {len(tried)}" for k in range(1, len(tried) + 1)]
-            about = {"title": f"Tighter and looser bounds, {path.split} rows"}
-            selected = [strata["positive"] for strata in tried]
-            sums = {"totals": tried[path.chosen]["weight"], "selected": selected}
-            about |= {"steps": steps, "at": path.chosen, "groups": e.groups}
-            found.append(about | sums)
-        return found
+            title = f"Tighter and looser bounds, {path.split} rows"
+            found.append({"title": title, "steps": steps, "at": path.chosen})
+            found[-1]["totals"] = tried[path.chosen]["weight"]
+            found[-1]["selected"] = [strata["positive"] for strata in tried]
+        return [{**slider, "groups": e.groups} for slider in found]
 
     @property
     def witness(self) -> list[dict[str, Any]]:
