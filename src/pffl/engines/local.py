@@ -184,9 +184,18 @@ class Layout:
 
     @classmethod
     def of(
-        cls, joined: Joined, n_strata: int, inputs: Inputs, *, apart: bool
+        cls,
+        joined: Joined,
+        n_strata: int,
+        inputs: Inputs,
+        *,
+        apart: bool,
+        by_silo: Layout | None = None,
     ) -> Layout:
-        """Lay out one split; where it does not pay to mix silos they are kept apart."""
+        """Lay out one split; where it does not pay to mix silos they are kept apart.
+
+        `by_silo` is the layout with silos apart, where there is one already.
+        """
         rows, strata, sizes = joined.rows, joined.strata, joined.sizes
         silo = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         units, merged = strata, None
@@ -202,6 +211,8 @@ class Layout:
             width = max(1, stored_width(rows.X))
             long = max(LONG, 4 * rows.X.shape[1] // width)
             pays = len(rows) / (long * n_strata)
+            if merged is None and by_silo is not None and len(sizes) < pays:
+                return by_silo  # one copy of the rows is enough
             known, place = np.unique(masses, return_inverse=True)
             apart = merged is None and len(known) == len(sizes) < pays
             if merged is None and not apart and len(known) < pays:
@@ -1013,7 +1024,8 @@ class Local(Reference):
         apart = _by_silo(queries)
         if (split, apart) not in self._layouts:
             joined, strata = next(self._joined(split, whole=True)), self.schema.n_strata
-            found = Layout.of(joined, strata, inputs, apart=apart)
+            by_silo = self._layouts.get((split, True))
+            found = Layout.of(joined, strata, inputs, apart=apart, by_silo=by_silo)
             self._kept.pop(split, None)  # a scaled copy is enough
             self._layouts[split, apart] = self._layouts[split, found.apart] = found
         return self._layouts[split, apart]
