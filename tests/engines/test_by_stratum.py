@@ -207,3 +207,16 @@ def test_a_sample_estimates_hessians_and_nothing_else(kind, weights):
         assert np.linalg.eigvalsh(estimate).min() > -1e-12 * scale
     enough = engine.ask(Expand(problem.task, w, 2, sample=10**6))
     np.testing.assert_array_equal(enough.hessians, every.hessians)
+
+
+def test_rows_that_are_laid_out_by_silo_are_not_copied_for_sums(monkeypatch):
+    monkeypatch.setattr(layouts, "LONG", 1)
+    federation = make_federation(5, sizes=[40] * 3)
+    fast, plain = Local(federation), Reference(federation)
+    problem = make_problem(plain, pffl.BoundedGroupLoss(0.5))
+    w = np.zeros(problem.n_parameters)
+    asked = Expand(problem.task, w, 2)
+    assert not Local(federation).layout([asked]).apart
+    steps = train_query(problem, w, np.zeros(problem.n_cells), steps=[0.1, 0.1])
+    assert fast.layout([steps]) is fast.layout([asked])
+    assert_same_total(fast.ask(asked), plain.ask(asked), 1e-12)
