@@ -454,13 +454,14 @@ def test_certificates_refuse_what_the_model_does_not_know(people):
     assert not own.available  # the rows were used in training
     X, y, sex = people.plain[:300], people.y[:300], people.sex[:300]
     for labels, groups, code in (
-        (y, None, "missing-column"),
+        (y, None, "other-groups"),
         (y, sex.replace("f", "x"), "unknown-category"),
         (y.replace("no", "perhaps"), sex, "unknown-category"),
-        (y, sex.rename("gender"), "missing-column"),
+        (y, sex.rename("gender"), "other-groups"),
     ):
         with raises(PFFLError, code):
             clf.certificate(X, labels, sensitive_features=groups)
+    assert clf.certificate(X, y, sensitive_features=sex.tolist())  # has no name
     with pytest.raises(NotFittedError):
         FairClassifier().certificate(X, y)
 

@@ -74,7 +74,8 @@ Bound: TypeAlias = (
 Infeasible: TypeAlias = Literal["raise", "warn", "nearest"]
 POLICIES = ("raise", "warn", "nearest")
 ONLY_SILO = "all"  # of rows that are in none
-ROW, SILO, WEIGHT = "row number", "its silo", "its weight"  # columns of a certificate's
+#: Columns of the rows of a certificate, besides the groups.
+ROW, LABEL, SILO, WEIGHT = "row number", "its label", "its silo", "its weight"
 SHARE = 0.3  # of the rows: what bounds on rates are certified by
 
 
@@ -430,11 +431,20 @@ class _Fair(BaseEstimator):
             )
         own = TableEncoder.from_dict(self.encoding_)
         groups = [attribute.name for attribute in own.attributes]
+        given = named_columns(sensitive_features, len(target))
+        unnamed = isinstance(sensitive_features, list | np.ndarray)
+        if unnamed and len(given) == len(groups):
+            given = dict(zip(groups, given.values(), strict=True))
+        if {*given} != {*groups}:
+            raise DataError(
+                f"[other-groups] sensitive_features has the columns {[*given]}, the "
+                f"model was trained with {groups}"
+            )
         weight = _weights(sample_weight, len(target))
         frame = pd.DataFrame(
             {
-                **named_columns(sensitive_features, len(target)),
-                own.label: target,
+                **given,
+                LABEL: target,
                 ROW: np.arange(len(target)),
                 SILO: ONLY_SILO if silos is None else as_column(silos),
                 WEIGHT: 1.0 if weight is None else weight,
@@ -443,11 +453,11 @@ class _Fair(BaseEstimator):
         numbered = replace(
             own,
             columns=(Column(ROW, "number"),),
+            label=LABEL,
+            target=own.schema.target,
             weight=None if weight is None else WEIGHT,
         )
-        options = TableOptions(
-            label=own.label, group=groups, silo=SILO, test_fraction=0.0
-        )
+        options = TableOptions(label=LABEL, group=groups, silo=SILO, test_fraction=0.0)
         here = Federation.alike(frame, numbered, options, learnt_from=False)
         here = here.with_inputs(as_inputs(inputs), own.schema.features)
         terms = evidence.terms
