@@ -31,7 +31,7 @@ from pffl._any_estimator import LARGEST_MULTIPLIER, fit_bounded
 from pffl._solve import prepared, solve
 from pffl.constraints import AUTO, CONSTRAINTS, Constraint, MinMax
 from pffl.data.columns import Column, TableEncoder, as_column, encode_values
-from pffl.data.federation import Federation, as_weights, name_of
+from pffl.data.federation import Federation, as_weights, name_of, named_columns
 from pffl.data.rows import as_csr, as_inputs, is_sparse
 from pffl.data.table import TableOptions
 from pffl.driver import drive
@@ -45,7 +45,6 @@ from pffl.evidence.statements import Certificate
 from pffl.methods import PFFL, method_of
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
-from pffl.metrics import named_columns
 from pffl.models.base import Inputs, Model
 from pffl.models.external import Probabilities
 from pffl.models.linear import (
@@ -157,7 +156,7 @@ class _Fair(BaseEstimator):
         federation = Federation.from_arrays(
             X if linear else np.arange(len(y))[:, None],
             pd.Series(y, name=target),
-            sensitive_features=named_columns(sensitive_features, len(y)),
+            sensitive_features=sensitive_features,
             silo=np.full(len(y), ONLY_SILO) if silos is None else silos,
             sample_weight=weight,
             features=None if features is None else list(map(str, features)),

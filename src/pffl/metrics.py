@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pffl.data.columns import encode_values
-from pffl.data.federation import as_columns
+from pffl.data.federation import named_columns
 from pffl.errors import DataError, UsageError, wrong
 from pffl.models.external import SMALLEST
 from pffl.typing import FloatArray
@@ -24,24 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Loss: TypeAlias = Literal["log", "squared"]
-
-
-def named_columns(
-    sensitive_features: object, rows: int
-) -> dict[str, NDArray[np.generic]]:
-    """Return protected attributes by name; columns of an array by their number.
-
-    Without any, all rows are of one group.
-    """
-    if sensitive_features is None:
-        return {"group": np.full(rows, "everyone")}
-    columns = as_columns(sensitive_features)
-    name, values = next(iter(columns.items()), ("", np.zeros(0)))
-    if len(columns) > 1 or values.ndim != 2:
-        return columns
-    many = values.shape[1]
-    names = [name] if many == 1 else [f"{name} {j + 1}" for j in range(many)]
-    return dict(zip(names, values.T, strict=True))
 
 
 def group_losses(

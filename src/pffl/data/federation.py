@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -44,14 +44,23 @@ from pffl.text import few, visible
 from pffl.typing import FloatArray, IntArray
 
 
-def as_columns(sensitive_features: object) -> dict[str, NDArray[np.generic]]:
-    """Protected attributes by name; a vector without one is called ``group``."""
-    if isinstance(sensitive_features, Mapping):
-        return {str(name): as_column(v) for name, v in sensitive_features.items()}
-    columns = getattr(sensitive_features, "columns", None)  # a pandas DataFrame
-    if columns is not None and isinstance(sensitive_features, Iterable):
-        return {str(c): as_column(sensitive_features[c]) for c in columns}  # type: ignore[index]
-    return {name_of(sensitive_features, "group"): as_column(sensitive_features)}
+def named_columns(sensitive_features: Any, rows: int) -> dict[str, NDArray[np.generic]]:
+    """Return protected attributes by name; columns of an array by their number.
+
+    A vector without a name is called ``group``. Without any attribute, all rows are of
+    one group.
+    """
+    if sensitive_features is None:
+        return {"group": np.full(rows, "everyone")}
+    names = getattr(sensitive_features, "columns", sensitive_features)  # a DataFrame's
+    if names is not sensitive_features or isinstance(sensitive_features, Mapping):
+        return {str(name): as_column(sensitive_features[name]) for name in names}
+    name, values = name_of(sensitive_features, "group"), as_column(sensitive_features)
+    if values.ndim != 2:
+        return {name: values}
+    many = range(1, values.shape[1] + 1)
+    called = [name] if len(many) == 1 else [f"{name} {j}" for j in many]
+    return dict(zip(called, values.T, strict=True))
 
 
 def name_of(column: object, default: str) -> str:
@@ -299,7 +308,8 @@ class Federation:
             Inputs, shape (n, features), and labels (any values) or numbers. Names of a
             DataFrame or Series are kept. SciPy's sparse matrices stay sparse.
         sensitive_features
-            Protected attributes: a vector, or a mapping from name to vector.
+            Protected attributes: a vector, a DataFrame, an array of columns, or a
+            mapping from name to vector. None: all rows are of one group.
         silo
             Silo of each row (any values). Default: all rows are in one silo.
         sample_weight
@@ -320,7 +330,7 @@ class Federation:
             features = getattr(X, "columns", [f"x{j}" for j in range(width)])
         if silo is None:
             silo = np.repeat(partition.silo_names(1), len(target))
-        protected = as_columns(sensitive_features)
+        protected = named_columns(sensitive_features, len(target))
         called_so = {f"protected attribute '{n}'": v for n, v in protected.items()}
         columns = {"silo": as_column(silo), **called_so}
         vectors = {"y": target, **columns}
