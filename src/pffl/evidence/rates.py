@@ -297,9 +297,10 @@ def _probabilities(
 ) -> list[FloatArray]:
     """Return class probabilities of all rows under each w; each row is read once."""
     found: list[list[FloatArray]] = [[] for _ in models]
-    if sum(X.shape[0] * stored_width(X) for X in parts) <= PIECE:
-        parts = [stacked(parts)]
-    for X in parts:
+    numbers = np.cumsum([X.shape[0] * stored_width(X) for X in parts])
+    cuts = 1 + np.flatnonzero(np.diff(numbers // PIECE))
+    for some in np.split(np.arange(len(parts)), cuts):  # small silos together
+        X = parts[some[0]] if len(some) == 1 else stacked([parts[k] for k in some])
         n, width = X.shape[0], max(1, stored_width(X))
         step = n if model.inputs.deferred else max(64, PIECE // width)
         for start in range(0, n, step):
