@@ -485,8 +485,8 @@ def monitor(
             before = Monitor(settle(predictor, e, bound, confidence))
         asked = None if bound is None else settle(predictor, e, bound).bounds
         _require(before.settings, predictor, confidence=confidence, bounds=asked)
-        batch = drive(engine, _ask(predictor, e, engine, used, before.settings))
-        batch = _marked(batch, engine.federation, used, name or engine.name)
+        called = name or engine.name
+        batch = drive(engine, _ask(predictor, e, engine, used, before.settings, called))
         notes = [*engine.notes, *(given.notes if is_table(rows) else ())]
         if e is not None and (who := named(e)):
             notes.append(f"what is watched is {who}")
@@ -585,14 +585,16 @@ def _ask(
     engine: Engine,
     splits: Sequence[str],
     settings: Settings,
+    name: str,
 ) -> Flow[Batch]:
     """Ask the silos for the sums of these rows."""
-    schema, pooled = engine.schema, engine.pooled
-    counted = yield from ask_all([Census(schema, split) for split in splits])
+    counted = yield from ask_all([Census(engine.schema, split) for split in splits])
     if any((one.counts != one.weights).any() for one in counted):
-        raise DataError("[weights-refused] a monitor takes no weights: people count")
+        raise DataError(
+            "[weights-refused] people count equally in a monitor: leave out the weights"
+        )
     cells = _cells(predictor, e).bounded(settings.bounds, "monitor")
-    access = Access(pooled=pooled)
+    access = Access(pooled=engine.pooled)
     queries = [
         Evaluate(
             task_of(predictor.model, cells, census, "silos", access),
@@ -621,11 +623,11 @@ def _ask(
     rises = np.sum([total.rises for total in totals], axis=0)
     above = np.sum([total.logs[:, :, 0] for total in totals], axis=0)
     people, _, never, _, loss_of_people = rises.T
+    marks: tuple[str, str | None] = files.digest_arrays(rises, above), None
     return Batch(
-        "",
+        name,
         int(count.sum()),
-        files.digest_arrays(rises, above),
-        None,
+        *(marks if here is None else _marks(here, splits)),
         people.astype(int).tolist(),
         loss_of_people.tolist(),
         above.tolist(),
@@ -633,15 +635,8 @@ def _ask(
     )
 
 
-def _marked(
-    sums: Batch, here: Federation | None, splits: Sequence[str], name: str
-) -> Batch:
-    """Return sums with a name, and with hashes of all rows and of the first ones.
-
-    Where rows are out of reach, the sums themselves have to tell.
-    """
-    if here is None:
-        return replace(sums, name=name)
+def _marks(here: Federation, splits: Sequence[str]) -> tuple[str, str | None]:
+    """Return hashes of all rows, and of the first ones, if they are many enough."""
     parts = [silo.rows(split) for split in splits for silo in here.silos]
 
     def hash_of(parts: Sequence[Any]) -> str:
@@ -650,5 +645,4 @@ def _marked(
 
     first = [rows.take(slice(HEAD_ROWS)) for rows in parts]
     long = sum(map(len, first)) >= HEAD_ROWS
-    head = hash_of(first) if long else None
-    return replace(sums, name=name, hash=hash_of(parts), head=head)
+    return hash_of(parts), hash_of(first) if long else None
