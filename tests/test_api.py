@@ -70,6 +70,7 @@ def test_what_works(name):
 def test_what_is_saved_is_read_as_it_was(tmp_path):
     again = pffl.load(solved().save(tmp_path / "run"))
     assert again.as_dict() == solved().as_dict()
+    assert pffl.certify(again).as_dict() == pffl.certify(solved()).as_dict()
     assert isinstance(again.predictor, pffl.Predictor)
     alone = pffl.load(again.predictor.save(tmp_path / "model.pffl"))
     assert isinstance(alone, pffl.Predictor)
