@@ -46,7 +46,7 @@ RUN = {
     "method": {"kind": "exact"},
     "run": {"seed": 0},
 }
-NAME = "monday"
+FIRST = "site 0"
 DURING = 3  # messages of the run before the copy is made: the second step
 Log = list[tuple[bytes, bytes]]
 Monday = tuple[Path, Log]
@@ -69,10 +69,10 @@ def with_one_more() -> Federation:
     return replace(people(), silos=(first, *others))
 
 
-def opened(folder: Path, name: str, data: Federation) -> Any:
+def opened(folder: Path, data: Federation | None = None, name: str = FIRST) -> Any:
     """A site as a new process finds it, which lives for one message."""
     agreed = agree(people(), run=RUN)
-    return sites_of(data, agreed, folder=folder, rules=Rules())[name]
+    return sites_of(data or people(), agreed, folder=folder, rules=Rules())[name]
 
 
 def honest_run(folder: Path) -> Log:
@@ -83,12 +83,12 @@ def honest_run(folder: Path) -> Log:
     """
     log: Log = []
     names = people().silo_names
-    north = folder / names[0]
+    north = folder / FIRST
 
     def answering(name: str) -> Callable[[bytes], bytes]:
         def answer(content: bytes) -> bytes:
-            said: bytes = opened(folder, name, people()).answer(content)
-            if name == names[0]:
+            said: bytes = opened(folder, name=name).answer(content)
+            if name == FIRST:
                 log.append((content, said))
                 if len(log) == DURING:
                     shutil.copytree(north, folder / "during")
@@ -103,9 +103,8 @@ def honest_run(folder: Path) -> Log:
     agreed = agree(people(), run=RUN)
     engine = engine_of(people(), {}, agreed, transport=transport, run="monday")
     constraint = pffl.BoundedGroupLoss(0.69)
-    assert (
-        pffl.solve(engine, constraint, method="exact", random_state=0).status == "met"
-    )
+    found = pffl.solve(engine, constraint, method="exact", random_state=0)
+    assert found.status == "met"
     shutil.copytree(north, folder / "after")
     engine.end()
     shutil.copytree(north, folder / "ended")
@@ -114,7 +113,7 @@ def honest_run(folder: Path) -> Log:
 
 def put_back(folder: Path, copy: str) -> None:
     """Put the first site's folder back as it was."""
-    north = folder / people().silo_names[0]
+    north = folder / FIRST
     shutil.rmtree(north)
     shutil.copytree(folder / copy, north)
 
@@ -133,8 +132,7 @@ def read_from(folder: Path, data: Federation, one: tuple[bytes, bytes], said: by
     asked = read_request(content)
     apart = difference(masked_words(said), masked_words(before))
     if asked.bodies:
-        name = people().silo_names[0]
-        now, then = (opened(folder, name, d) for d in (data, people()))
+        now, then = (opened(folder, d) for d in (data, people()))
         sums = difference(plain_words(now, asked), plain_words(then, asked))
         if np.array_equal(apart, sums):
             return ROWS
@@ -144,12 +142,8 @@ def read_from(folder: Path, data: Federation, one: tuple[bytes, bytes], said: by
 
 
 MASK = "masked"
-REFUSED, SAME, NOTHING, ROWS = (
-    "refused",
-    "same bytes",
-    "nothing",
-    "the rows that differ",
-)
+REFUSED, SAME, NOTHING = "refused", "same bytes", "nothing"
+ROWS = "the rows that differ"
 
 
 @pytest.fixture(scope="module")
@@ -166,10 +160,10 @@ def test_a_folder_that_is_put_back_never_sends_two_messages_under_one_mask(
 ) -> None:
     folder, log = monday
     put_back(folder, copy)
-    name, data = people().silo_names[0], with_one_more() if changed else people()
+    data = with_one_more() if changed else people()
     found = []
     for one in log:  # all that was ever sent, again
-        said = opened(folder, name, data).answer(one[0])
+        said = opened(folder, data).answer(one[0])
         found.append(read_from(folder, data, one, said))
     many = len(log)
     if copy == "before":  # it begins anew, with another key
@@ -181,10 +175,12 @@ def test_a_folder_that_is_put_back_never_sends_two_messages_under_one_mask(
     else:
         wanted = [SAME] + [REFUSED] * (many - 2) + [SAME]
     assert found == wanted
-    what = (
-        f"site put back to {copy} a run, {'one row more' if changed else 'same rows'}"
+    more = "one row more" if changed else "same rows"
+    tell(
+        f"site put back to {copy} a run, {more}",
+        ROWS if changed else "–",
+        ", ".join(dict.fromkeys(found)),
     )
-    tell(what, ROWS if changed else "–", ", ".join(dict.fromkeys(found)))
 
 
 @pytest.mark.parametrize("changed", [False, True], ids=["same rows", "one row more"])
@@ -194,11 +190,11 @@ def test_a_folder_that_is_put_back_begins_anew_under_other_masks(
     """The server relays the new key with the others' of then, and asks the same."""
     folder, log = monday
     put_back(folder, "before")
-    name, data = people().silo_names[0], with_one_more() if changed else people()
-    key = opened(folder, name, data).answer(log[0][0])
+    data = with_one_more() if changed else people()
+    key = opened(folder, data).answer(log[0][0])
     asked = read_request(log[1][0])
     asked = replace(asked, relay=(key, *asked.relay[1:]))
-    said = opened(folder, name, data).answer(write_request(asked))
+    said = opened(folder, data).answer(write_request(asked))
     assert read_from(folder, data, log[1], said) == NOTHING
 
 
@@ -211,7 +207,7 @@ def test_another_query_at_a_step_has_another_mask(monday: Monday) -> None:
     first, *rest = asked.bodies
     arrays = first.arrays | {"w": first.arrays["w"] * (1 + 1e-9)}
     other = replace(asked, bodies=(Parcel(first.header, arrays), *rest))
-    said = opened(folder, people().silo_names[0], people()).answer(write_request(other))
+    said = opened(folder).answer(write_request(other))
     assert read_from(folder, people(), (write_request(other), before), said) == NOTHING
 
 
@@ -219,8 +215,7 @@ def test_the_attack_reads_the_row_where_nothing_stops_it(monday: Monday) -> None
     """A site that does not look at the hash of its rows: the instrument works."""
     folder, log = monday
     put_back(folder, "during")
-    name = people().silo_names[0]
-    site = believing(opened(folder, name, with_one_more()))
+    site = believing(opened(folder, with_one_more()))
     said = site.answer(log[DURING][0])
     assert read_from(folder, with_one_more(), log[DURING], said) == ROWS
 
@@ -234,19 +229,18 @@ def test_secrets_of_a_run_are_for_the_site_alone_and_go_with_it(monday: Monday) 
 
 def test_a_run_that_never_ended_is_forgotten_in_time(monday: Monday) -> None:
     folder, log = monday
-    name = people().silo_names[0]
     put_back(folder, "during")
-    (path,) = (folder / name / "runs").glob("*")
+    (path,) = (folder / FIRST / "runs").glob("*")
     hello = read_request(log[0][0])
-    opened(folder, name, people()).answer(write_request(replace(hello, run="tuesday")))
+    opened(folder).answer(write_request(replace(hello, run="tuesday")))
     assert path.exists()
     os.utime(path, (1.0, 1.0))
     ending = replace(read_request(log[1][0]), bodies=(), relay=())
-    opened(folder, name, people()).answer(write_request(ending)[:-1])  # changes nothing
+    opened(folder).answer(write_request(ending)[:-1])  # changes nothing
     assert path.exists()
-    opened(folder, name, people()).answer(write_request(replace(hello, run="friday")))
+    opened(folder).answer(write_request(replace(hello, run="friday")))
     assert not path.exists()
-    said = read_answer(opened(folder, name, people()).answer(log[DURING][0]))
+    said = read_answer(opened(folder).answer(log[DURING][0]))
     assert "ended" in said.refusal
 
 
