@@ -24,10 +24,8 @@ def words(number: float, *, digits: int = 4, rounding: str = ROUND_HALF_EVEN) ->
     >>> words(0.123449), up(0.123401), down(0.123499)
     ('0.1234', '0.1235', '0.1234')
     """
-    rounded = Context(prec=digits, rounding=rounding).create_decimal(
-        repr(float(number))
-    )
-    return f"{float(rounded):.{digits}g}"
+    context = Context(prec=digits, rounding=rounding)
+    return f"{float(context.create_decimal(repr(float(number)))):.{digits}g}"
 
 
 def up(number: float, *, digits: int = 4) -> str:
@@ -56,14 +54,14 @@ def visible(text: str) -> str:
     >>> print(visible("a\x1b[2Jb"))
     a\x1b[2Jb
     """
-    return "".join(
-        c
-        if c.isprintable() or c in _JOINERS
-        else " "
-        if c.isspace()
-        else c.encode("unicode_escape").decode("ascii")
-        for c in text
-    )
+    if text.isprintable():
+        return text
+    kept = (c if c.isprintable() or c in _JOINERS else _spelt(c) for c in text)
+    return "".join(kept)
+
+
+def _spelt(c: str) -> str:
+    return " " if c.isspace() else c.encode("unicode_escape").decode("ascii")
 
 
 def shorten(text: str, longest: int = _LONGEST) -> str:
@@ -91,9 +89,7 @@ def figure(name: str, value: object) -> str:
         if name in LOWER:
             return down(value)
         return up(value) if name in UPPER else words(value, digits=6)
-    if isinstance(value, str):
-        return shorten(visible(value))
-    return visible(str(value))
+    return shorten(visible(str(value)))
 
 
 def _columns(rows: Sequence[Mapping[str, object]]) -> list[str]:
@@ -105,15 +101,12 @@ def text_table(rows: Sequence[Mapping[str, object]]) -> list[str]:
     if not rows:
         return []
     names = _columns(rows)
-    table = [[visible(name) for name in names]]
+    table = [list(map(visible, names))]
     table += [[figure(name, row.get(name)) for name in names] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    first, *others = (max(map(len, column)) for column in zip(*table, strict=True))
     return [
-        "  ".join(
-            entry.ljust(width) if i == 0 else entry.rjust(width)
-            for i, (entry, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in table
+        "  ".join([name.ljust(first), *map(str.rjust, line, others)]).rstrip()
+        for name, *line in table
     ]
 
 
@@ -123,12 +116,9 @@ def html_table(rows: Sequence[Mapping[str, object]]) -> str:
         return ""
     names = _columns(rows)
     head = "".join(f"<th>{escape(visible(name))}</th>" for name in names)
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td>{escape(figure(name, row.get(name)))}</td>" for name in names)
-        + "</tr>"
-        for row in rows
-    )
+    lines = [[figure(name, row.get(name)) for name in names] for row in rows]
+    cells = ["".join(f"<td>{escape(text)}</td>" for text in line) for line in lines]
+    body = "".join(f"<tr>{line}</tr>" for line in cells)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
