@@ -13,7 +13,7 @@ from pffl.data.columns import TableEncoder
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.errors import FederationError, PFFLError
-from pffl.models.base import Inputs, Model
+from pffl.models.base import Model
 from pffl.queries import Query, Total, View, add_all
 
 T = TypeVar("T", bound=Total)
@@ -88,7 +88,7 @@ class Reference:
         self.federation, self.name = federation, federation.name
         self.schema, self.splits = federation.schema, federation.splits
         self.silo_names, self.encoding = federation.silo_names, federation.encoding
-        self._inputs: Inputs | None = None
+        self._seen_scaling = ""
         self._views: dict[str, list[View]] = {}
 
     def ask(self, query: Query[T]) -> T:
@@ -110,8 +110,8 @@ class Reference:
             views = self._seen_by(None, query.split)
         else:
             model = query.task.model
-            if self._inputs is None or not self._inputs.same(model.inputs):
-                self._inputs, self._views = model.inputs, {}
+            if self._seen_scaling != query.task.scaling:
+                self._seen_scaling, self._views = query.task.scaling, {}
             if query.split not in self._views:
                 self._views[query.split] = self._seen_by(model, query.split)
             views = self._views[query.split]

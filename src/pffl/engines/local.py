@@ -934,7 +934,7 @@ class Local(Reference):
         super().__init__(federation)
         self._spread = Threads(threads or processors())
         self._layouts: dict[tuple[str, bool], Layout] = {}
-        self._scaling: Inputs | None = None
+        self._scaling = ""
         self._kept: dict[str, Joined] = {}
 
     def ask(self, query: Query[T]) -> T:
@@ -1018,13 +1018,14 @@ class Local(Reference):
 
         By stratum where no silo has to be told from others, if that pays.
         """
-        split, inputs = queries[0].split, queries[0].task.model.inputs
-        if self._scaling is None or not self._scaling.same(inputs):
-            self._scaling, self._layouts = inputs, {}
+        split, task = queries[0].split, queries[0].task
+        if self._scaling != task.scaling:
+            self._scaling, self._layouts = task.scaling, {}
         apart = _by_silo(queries)
         if (split, apart) not in self._layouts:
             joined, strata = next(self._joined(split, whole=True)), self.schema.n_strata
             by_silo = self._layouts.get((split, True))
+            inputs = task.model.inputs
             found = Layout.of(joined, strata, inputs, apart=apart, by_silo=by_silo)
             self._kept.pop(split, None)  # a scaled copy is enough
             self._layouts[split, apart] = self._layouts[split, found.apart] = found

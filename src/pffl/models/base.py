@@ -114,15 +114,6 @@ class Inputs:
         squares[inputs] += self.fill**2 * missing
         return sums, squares
 
-    def same(self, other: Inputs) -> bool:
-        """Whether another scaling does the same: each run makes its own."""
-        return self is other or (
-            self.deferred == other.deferred
-            and self.longest == other.longest
-            and len(self.fill) == len(other.fill)
-            and all(map(np.array_equal, self.arrays, other.arrays))
-        )
-
     def apply(self, X: Matrix, out: FloatArray | None = None) -> Any:
         """Return ``(X − mean) / scale`` in float64, in one new array (or `out`).
 

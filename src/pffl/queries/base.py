@@ -400,14 +400,14 @@ class Task:
     @cached_property
     def digest(self) -> bytes:
         """Hash of all that answers depend on: bounds are no part of it."""
-        cells, longest = self.cells, self.model.inputs.longest
-        given = (self.scoring, self.model.mu, longest, self.pool)
+        cells, given = self.cells, (self.scoring, self.model.mu, self.pool)
         return _hash(*given, cells.membership, cells.silo, self.shares).digest()
 
     @cached_property
     def scaling(self) -> str:
         """Hash of how the model sees rows."""
-        return _hash(*self.model.inputs.arrays).hexdigest()
+        inputs = self.model.inputs
+        return _hash(*inputs.arrays, inputs.deferred, inputs.longest).hexdigest()
 
     @cached_property
     def scoring(self) -> str:
