@@ -223,28 +223,6 @@ def test_debug_logs_and_files_hold_no_group_figure(caplog, capfd, tmp_path):
 # Secure sums
 
 
-def test_the_sum_under_masks_is_the_sum():
-    federation = make_federation(3, sizes=(60, 70, 80))
-    agreed = agree(federation)
-    server = Server(sites_of(federation, agreed), federation.schema.hash)
-    (total,) = server.ask([Census(federation.schema)])
-    whole = pffl.engines.Reference(federation).ask(Census(federation.schema))
-    assert total.rows.tolist() == [210]
-    np.testing.assert_allclose(total.feature_sums, whole.feature_sums, rtol=1e-12)
-
-
-def test_sites_that_were_shown_different_things_do_not_add_up():
-    federation = make_federation(3, sizes=(60, 70, 80))
-    server = Server(sites_of(federation, agree(federation)), federation.schema.hash)
-    server.ask([Census(federation.schema)])
-    query, other = Census(federation.schema, "test"), Census(federation.schema)
-    names = list(server.sites)
-    answers = [server.send(n, server.request([query])) for n in names[:2]]
-    answers.append(server.send(names[2], server.request([other])))
-    with pytest.raises(FederationError, match="masks do not cancel"):
-        made.summed([query], answers)
-
-
 def test_another_set_of_sites_and_another_key_are_refused():
     federation = make_federation(3, sizes=(60, 70, 80))
     agreed = agree(federation)
