@@ -48,6 +48,8 @@ def first_text(node: ast.expr) -> str | None:
     while isinstance(node, ast.BinOp):
         node = node.left
     if isinstance(node, ast.JoinedStr):
+        if re.match(r"f['\"]\[\{\w+\}\] ", ast.unparse(node)):
+            return None  # f"[{code}] …"
         node = node.values[0] if node.values else ast.Constant("")
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
