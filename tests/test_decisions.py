@@ -233,3 +233,24 @@ def test_permutation_importance_of_boosting():
     found = permutation_importance(clf, X, y, n_repeats=3, random_state=0)
     assert found.importances_mean.argmax() == 0
     assert found.importances_mean[0] > 10 * abs(found.importances_mean[1:]).max()
+
+
+@pytest.mark.parametrize("bound", [0.62, 0.64, 0.69, 3.0])
+def test_who_gains_and_who_loses(bound):
+    """The groups are those whose loss changes most, and nobody is named in vain."""
+    people = pffl.datasets.synthetic(
+        3000, silos=3, groups=["f", "m", "x"], random_state=4
+    )
+    constraint = pffl.ConditionalBoundedGroupLoss(bound)
+    solution = pffl.solve(people, constraint, random_state=0)
+    cells = solution.cell_results
+    change = {c.cell: c.train_loss - c.before_train_loss for c in cells}
+    told = solution.conclusions.changes
+    least, most = min(change, key=change.get), max(change, key=change.get)
+    expected = [f"'{least}' gains most"] * (change[least] <= -1e-3)
+    expected += [f"'{most}' loses most"] * (change[most] >= 1e-3)
+    assert [text.split(" most")[0] + " most" for text in told] == expected
+    assert bool(told) == (bound < 1)
+    for text, name in zip(told, (least, most), strict=False):
+        cell = next(c for c in cells if c.cell == name)
+        assert f"from {cell.before_train_loss:.4g} to {cell.train_loss:.4g}" in text

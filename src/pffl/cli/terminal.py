@@ -512,5 +512,5 @@ def print_details(c: Conclusions) -> None:
     print_remarks(notes)
     sentences = [f"{one.title}: {one.sentence}" for one in tables.verdicts(c)]
     overall = tables.overall_in_words(c)
-    texts = filter(None, (overall, c.binding, *sentences))
+    texts = filter(None, (overall, c.binding, *c.changes, *sentences))
     stdout().print("", *map(visible, texts), "", sep="\n")

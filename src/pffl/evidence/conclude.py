@@ -69,6 +69,7 @@ MEASURES = {
     "fnr": "false-negative rate",
     "fpr": "false-positive rate",
 }
+MIN_CHANGE = 1e-3  # of a mean loss, for a group to gain or lose
 NO_MULTIPLIER = 1e-9  # multipliers whose sum is this small are 0
 NEAR_BOUND = 0.99  # a mean loss from here on is at its bound
 
@@ -466,6 +467,22 @@ class Conclusions(Judged):
         return self.say(key, kind=kind, cell=found[0][1], told=told)
 
     @cached_property
+    def changes(self) -> list[str]:
+        """Who gains most by the bounds, and who loses most; no one under noise."""
+        pairs = [
+            (cell.train_loss - cell.before_train_loss, cell)
+            for cell in self.cells
+            if cell.before_train_loss is not None and self.noise is None
+        ]
+        told: list[str] = []
+        for key, sign in (("gains", -1), ("loses", 1)):
+            change, cell = max(pairs, key=lambda p: sign * p[0], default=(0.0, None))
+            if cell is not None and sign * change >= MIN_CHANGE:
+                ends = {"before": cell.before_train_loss, "after": cell.train_loss}
+                told.append(self.say(key, cell=cell.cell, **ends))
+        return told
+
+    @cached_property
     def selection_ratio(self) -> dict[str, float | None] | None:
         """The smallest selection rate of a group over the largest.
 
@@ -646,7 +663,7 @@ def _figures(c: Conclusions) -> dict[str, Any]:
     """
     e, run = c.e, known(c.e.training)
     own = ["status", "converged", "message", "warning", "gap", "slack", "binding"]
-    own += ["selection_ratio", "witness", "smallest_bound"]
+    own += ["changes", "selection_ratio", "witness", "smallest_bound"]
     of_run = ("method", "chosen", "constraint", "seed", "rounds", "queries")
     declared = ("goal", "weighting", "confidence", "loss_bound", "radius")
     data = ("name", "silos", "schema", "synthetic", "fingerprint", "notes")
