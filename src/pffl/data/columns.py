@@ -81,7 +81,8 @@ def note(
         word = "line" if series.index.name == LINE else "row"
         told = f"{len(bad):,} {WORDS[code]}{'s' * (len(bad) > 1)}"
         told += f": {values}" if values else ""
-        problems.add(f"[{code}] {what}: {told} ({word} {places}){remedy}")
+        found = f"[{code}] {what}: {told} ({word} {places}){remedy}"
+        problems.add(found)
 
 
 # Values and their names

@@ -118,7 +118,7 @@ class Dataset(NamedTuple):
 
 DATASETS = {
     "acs": Dataset(
-        acs, "US census persons by state, 2014 on: employment, income, insurance"
+        acs, "US census persons by state, 2017 on: employment, income, insurance"
     ),
     "adult": Dataset(adult, "income over $50,000, US census 1994: 48,842 people, real"),
     "celeba": Dataset(

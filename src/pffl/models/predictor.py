@@ -490,8 +490,8 @@ def read_model(path: str | os.PathLike[str], *, module: object = None) -> Predic
         return _assemble(content, module)
     except PFFLError as error:
         code = "old-model-file" if error.code == "old-model-file" else "bad-model-file"
-        told = f"'{place}' cannot be read as a model: {error}"
-        raise ArtefactError(f"[{code}] {told}") from error
+        told = f"[{code}] '{place}' cannot be read as a model: {error}"
+        raise ArtefactError(told) from error
 
 
 def _assemble(content: bytes, module: object) -> Predictor:
