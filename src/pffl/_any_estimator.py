@@ -258,8 +258,5 @@ def _weight_argument(estimator: Any, weight: FloatArray) -> dict[str, FloatArray
         step, own = own.steps[-1]
         name = f"{step}__{name}"
     if "sample_weight" not in inspect.signature(own.fit).parameters:
-        raise UsageError(
-            f"[no-weights] {type(own).__name__}.fit takes no sample_weight: bounds on "
-            "groups need an estimator whose rows can be weighted"
-        )
+        raise UsageError("no-weights:weight-argument", name=type(own).__name__)
     return {name: weight}

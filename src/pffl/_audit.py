@@ -214,7 +214,7 @@ def audit(
     for split in splits or ():
         if split not in engine.splits:
             raise UsageError(
-                f"[unknown-split] no split '{split}': there are {list(engine.splits)}"
+                "unknown-split:audit", split=split, splits=list(engine.splits)
             )
     trained = here is not None and here.fingerprint == own
     held = tuple(split for split in engine.splits if split != "train")
@@ -286,15 +286,12 @@ def _fitting(given: Any, engine: Engine) -> Audited:
     elif isinstance(given, Predictor):
         given = Audited(given, ours=True)
     elif not isinstance(given, Audited):
-        raise UsageError(
-            f"[needs-rows] a {type(given).__name__} has its own inputs: audit it on "
-            "rows, pffl.audit(model, X=X, y=y, sensitive_features=A)"
-        )
+        raise UsageError("needs-rows:fitting", name=type(given).__name__)
     own, schema = given.predictor.schema, engine.schema
     if own.features != schema.features:
-        raise DataError("[other-inputs] the model and the data have different inputs")
+        raise DataError("other-inputs:fitting")
     if own.labels != schema.labels:
-        raise DataError("[other-labels] the model and the data have different labels")
+        raise DataError("other-labels:fitting")
     read = replace(given.predictor, preparation=engine.encoding)
     return replace(given, predictor=read)
 
@@ -311,16 +308,10 @@ def _limited(
         M = next(iter(model.loss_bounds), None)  # a range was declared with the model
         return model, M, None if M is None else "range"
     if None not in (clip, p_min) or M is not None:
-        raise UsageError(
-            "[options-conflict] 'clip' and 'p_min' exclude each other, and are for "
-            "models that keep no limits of their own"
-        )
+        raise UsageError("options-conflict:limited")
     if not 0 < asked * model.n_classes < 1:
         name, classes = "p_min" if clip is None else "clip", max(2, model.n_classes)
-        raise UsageError(
-            f"[wrong-value] '{name}' must be above 0 and below 1/{classes}, for "
-            f"{classes} classes; got {asked:g}"
-        )
+        raise UsageError("wrong-value:limited", name=name, classes=classes, asked=asked)
     if clip is None:
         model = copy(model)
         object.__setattr__(model, "as_is", True)
@@ -336,10 +327,7 @@ def _checked(
     ends = None if model.n_classes else getattr(model, "target_range", None)
     if here is None:
         if p_min is not None:
-            raise UsageError(
-                "[needs-rows] a declared range is checked on rows, and these are "
-                "elsewhere: use `clip=P`"
-            )
+            raise UsageError("needs-rows:checked")
         return []
     outside = never = 0
     for rows in (silo.rows(split) for silo in here.silos for split in splits):
@@ -353,11 +341,7 @@ def _checked(
         elif model.n_classes and own.loss_bound is None:
             never += int((model.losses(w, X, rows.y) >= IMPOSSIBLE).sum())
     if outside:
-        raise DataError(
-            f"[outside-range] {outside:,} rows have a prediction outside the declared "
-            "range, so that nothing is certified: declare one that holds, or audit the "
-            "clipped model (`clip=P`)"
-        )
+        raise DataError("outside-range:checked", outside=outside)
     zero = (
         f"{never:,} rows had a probability of 0 for what happened: their loss is "
         "infinite, and the mean loss that is shown is less than the true one"
@@ -379,25 +363,16 @@ def outputs_of(
     numeric = not by_class and callable(getattr(model, "predict", None))
     absent = rows["y"] is None or rows["sensitive_features"] is None
     if absent or (by_class or numeric) != (X is not None):
-        raise UsageError(
-            "[needs-rows] a model is audited on a federation, or on rows: give X (for "
-            "its predict_proba or predict), y and sensitive_features; probabilities "
-            "themselves are given without X"
-        )
+        raise UsageError("needs-rows:outputs-of")
     target = as_column(rows["y"])
     if numeric and target.dtype.kind not in "iuf":
-        raise DataError(
-            f"[no-predictions] {type(model).__name__} has no predict_proba, and y has "
-            "classes: a loss needs probabilities"
-        )
+        raise DataError("no-predictions", name=type(model).__name__)
     labels = () if numeric else encode_values(target, "label")[0]
     classes = getattr(model, "classes_", None) if by_class else None
     names, order = ((), None) if classes is None else encode_values(classes, "classes_")
     if classes is not None and names != labels:
         raise DataError(
-            f"[other-labels] the model has the classes {list(names)}, y has "
-            f"{list(labels)}: leave out rows of other classes, or audit rows that "
-            "have them all"
+            "other-labels:outputs-of", names=list(names), labels=list(labels)
         )
     numbered = Federation.from_arrays(
         np.arange(len(target))[:, None],
@@ -430,18 +405,17 @@ def with_probabilities(
     labels, shapes = numbered.schema.labels, [(rows,), (rows, 1)]
     if values.shape not in [(rows, len(labels)), *(shapes if len(labels) == 2 else ())]:
         raise DataError(
-            f"[wrong-shape] probabilities of shape {values.shape} for {rows:,} rows "
-            f"and {len(labels)} classes"
+            "wrong-shape:with-probabilities",
+            shape=values.shape,
+            rows=rows,
+            n_labels=len(labels),
         )
     values = values.reshape(rows, -1)
     good = ((values >= 0) & (values <= 1)).all(axis=1)
     if values.shape[1] > 1:
         good &= np.abs(values.sum(axis=1) - 1.0) <= 1e-3
     if bad := int((~good).sum()):
-        raise DataError(
-            f"[bad-probabilities] predictions: {bad:,} rows are not in [0, 1], or do "
-            "not add up to 1"
-        )
+        raise DataError("bad-probabilities:with-probabilities", bad=bad)
     names, many = [f"{INPUT}: {name}" for name in labels], values.shape[1]
     if len(labels) == 2:
         values, names, many = values[:, -1:], [INPUT], 1
@@ -481,17 +455,17 @@ def join_probabilities(
         numbered = Federation.from_table(joined, **given)
     labels, there = numbered.schema.labels, list(map(str, predicted))
     if not labels:
-        raise DataError(
-            "[numeric-target] probabilities need classes, and the label is a number"
-        )
+        raise DataError("numeric-target:join-probabilities")
     written = [f"{PROBABILITY}_{label}" for label in labels]
     for names in ([PROBABILITY], list(labels), written):
         if {*names} <= {*there}:
             break
     else:
         raise DataError(
-            f"[missing-column] the predictions have the columns {there}; needed: "
-            f"'{PROBABILITY}' for two classes, or one for each of {list(labels)}"
+            "missing-column:join-probabilities",
+            there=there,
+            probability=PROBABILITY,
+            labels=list(labels),
         )
     notes = [n for n in numbered.notes if not n.startswith(f"column '{INPUT}")]
     if len(names) == 1:
@@ -509,25 +483,17 @@ def _in_order(frame: Any, predicted: Any, id: str | None) -> Any:
     if id in predicted:
         require([str(id)], list(frame.columns), "the data")
         if twice := int(predicted[id].duplicated().sum()):
-            raise DataError(
-                f"[repeated-id] '{id}' is not unique in the predictions: {twice} repeat"
-            )
+            raise DataError("repeated-id", id=id, twice=twice)
         by_id = predicted.set_index(predicted[id].astype(str))
         return by_id.reindex(frame[id].astype(str)).reset_index(drop=True)
     if len(predicted) != len(frame):
         raise DataError(
-            f"[wrong-length] {len(predicted):,} predictions for {len(frame):,} rows: "
-            "give one per row in the same order, or a column of both tables that joins "
-            "them (--id)"
+            "wrong-length:in-order", n_predicted=len(predicted), n_frame=len(frame)
         )
     for name in predicted.columns.intersection(frame.columns):
         differ = frame[name].astype(str) != predicted[name].astype(str)
         if differ.any():
-            raise DataError(
-                f"[other-order] column '{name}' of the predictions differs from that "
-                f"of the data in {differ.sum():,} rows: the order is another one "
-                f"(--id {name} joins by it)"
-            )
+            raise DataError("other-order:in-order", name=name, differ=differ.sum())
     return predicted
 
 
@@ -550,16 +516,17 @@ def read_coefficients(frame: Any, rows: Federation, name: str = "table") -> Audi
     with Problems(f"'{name}'", DataError) as problems:
         if unknown := sorted({*names} - {*schema.features, "(intercept)"}):
             problems.add(
-                f"[other-inputs] the data do not have the inputs {unknown}: they have "
-                f"{few(list(schema.features), 20)}"
+                "other-inputs:read-coefficients",
+                unknown=unknown,
+                what=few(list(schema.features), 20),
             )
         if len({*names}) < len(names):
-            problems.add("[repeated-name] an input is named twice")
+            problems.add("repeated-name:read-coefficients")
         if not np.isfinite(table).all(axis=None):
-            problems.add("[not-numbers] some coefficients are not finite numbers")
+            problems.add("not-numbers:read-coefficients")
         if {*map(str, table)} != {*wanted}:
             problems.add(
-                f"[other-labels] the columns must be {wanted}; they are {list(table)}"
+                "other-labels:read-coefficients", wanted=wanted, table=list(table)
             )
     inputs = [*schema.features, "(intercept)"]
     w = table[wanted].reindex(inputs, fill_value=0.0).to_numpy().T
@@ -588,7 +555,7 @@ def open_model(path: Path, source: config.DataSource) -> tuple[Audited, Federati
         The data.
     """
     if not path.exists():
-        raise ArtefactError(f"[file-missing] '{path}' does not exist")
+        raise ArtefactError("file-missing:open-model", path=path)
     apart = ("path", config.APART)
     given: Any = {k: v for k, v in source.values.items() if k not in apart}
     table: Any = source.values.get("path")
@@ -609,10 +576,7 @@ def open_model(path: Path, source: config.DataSource) -> tuple[Audited, Federati
         audited = read_coefficients(frame, federation, str(path))
         return replace(audited, notes=told + audited.notes), federation
     if table is None:
-        raise UsageError(
-            "[needs-rows] predicted probabilities are joined to the rows of a table: "
-            "give the data as a CSV or Parquet file"
-        )
+        raise UsageError("needs-rows:open-model")
     audited, federation = join_probabilities(table, frame, given)
     federation = config.set_apart(federation, source.values)
     return replace(audited, notes=told), federation

@@ -97,26 +97,17 @@ def check_certifiable(
     data, many = setting.data, calibration_overlap(setting)
     uncounted = data.weighted or problem.weighted or data.several
     if constraint is not None and constraint.goal != "loss" and uncounted:
-        raise DataError(
-            "[rates-uncounted] rates are certified by counting people: rows must have "
-            "no weights, and everybody one row"
-        )
+        raise DataError("rates-uncounted")
     if data.by_person and many:
-        raise DataError(
-            f"[people-shared] {many:,} calibration rows are of people whose other "
-            "rows are trained on: nothing can be certified by them"
-        )
+        raise DataError("people-shared", many=many)
 
 
 def check_bounded(constraint: Constraint | None, problem: Problem) -> None:
     """Refuse to certify without bounds, or without a bound on every loss."""
     if constraint is None or constraint.minimax or not problem.n_cells:
-        raise UsageError("[needs-bound] what is certified is a bound: `bound=NUMBER`")
+        raise UsageError("needs-bound:check-bounded")
     if constraint.goal == "loss" and not problem.task.model.loss_bounds:
-        raise UsageError(
-            "[unbounded-loss] losses of new people are certified where they are "
-            "bounded: `target_range=LOW,HIGH`"
-        )
+        raise UsageError("unbounded-loss:check-bounded")
 
 
 def calibration_split(splits: Sequence[str]) -> str:
@@ -124,10 +115,7 @@ def calibration_split(splits: Sequence[str]) -> str:
     for split in (CALIBRATION, "test"):
         if split in splits:
             return split
-    raise UsageError(
-        "[needs-calibration] bounds are certified by rows that are not trained on: "
-        "`calibration_fraction=0.2`"
-    )
+    raise UsageError("needs-calibration")
 
 
 def calibration_overlap(setting: Setting) -> int | None:
@@ -242,7 +230,7 @@ def find_safest(
     on_training_rows = replace(wanted, splits=("train",))
     first = (yield from fit(problem, method, on_training_rows)).finished()
     if first is None:
-        raise NotMetError(f"[run-stopped] {STOPPED['diverged']}")
+        raise NotMetError("run-stopped", diverged=STOPPED["diverged"])
     path = CandidatePath.near(first, problem, method, on_training_rows, rows)
     return max((yield from path.fits(2)), key=path.safety)
 
@@ -442,10 +430,7 @@ def certify(
     """
     evidence = getattr(solution, "evidence", None)
     if evidence is None:
-        raise UsageError(
-            "[no-evidence] a predictor alone has no evidence: pffl.runs.load(DIR) "
-            "reads all of a run"
-        )
+        raise UsageError("no-evidence")
     terms = evidence.terms
     if confidence is not None:
         terms = replace(terms, confidence=probability("confidence", confidence))

@@ -332,9 +332,7 @@ def feasible(
     names, bounds = problem.cells.names, problem.cells.bounds
     found = {cell: find_cell(cell, names) for cell in cells}
     if unknown := [cell for cell, place in found.items() if place is None]:
-        raise UsageError(
-            f"[unknown-cell] no cell '{unknown[0]}': there are {list(names)}"
-        )
+        raise UsageError("unknown-cell:feasible", unknown=unknown[0], names=list(names))
     if (why := unmeasurable(problem)) is not None:
         _found(why)
     places = [z for z in found.values() if z is not None]
@@ -343,11 +341,7 @@ def feasible(
     least_rows = problem.n_parameters if problem.access.elsewhere else 0
     allowed = np.flatnonzero(problem.rows > least_rows).tolist()
     if few := [names[z] for z in places if z not in allowed]:
-        raise UsageError(
-            f"[cell-too-small] {listing(few)} have no more training rows than the "
-            "model has weights: a fit of such a cell alone gives its rows away, and "
-            "sites are not asked for one"
-        )
+        raise UsageError("cell-too-small", few=listing(few))
     if not places and len(names) <= MOST_CELLS:
         places = [z for z in allowed if z in _mixed(problem)]
     least, rise = drive(asker, _together(problem, given))
@@ -388,9 +382,7 @@ def _found(least: Least | Missing) -> Least:
     if least == INTERRUPTED:
         raise KeyboardInterrupt  # half of a search answers nothing
     if isinstance(least, Missing):
-        raise UsageError(
-            f"[no-smallest-bound] the smallest bounds cannot be found: {least.missing}"
-        )
+        raise UsageError("no-smallest-bound", missing=least.missing)
     return least
 
 
@@ -416,16 +408,10 @@ def _forecast(
     """Train on a part of the training rows, measure on the rest, and forecast."""
     delta, setting = 1.0 - probability("confidence", confidence), setting_of(engine)
     if engine.federation is None:
-        raise UsageError(
-            "[needs-rows] a forecast sets training rows aside, and they are elsewhere: "
-            "each site can make one for its rows"
-        )
+        raise UsageError("needs-rows:forecast")
     weighted = bool(setting.data.weighted)
     if weighted and options.weight_bound is None:
-        raise UsageError(
-            "[needs-weight-bound] rows have weights, and it is not known what no "
-            "weight is above: `weight_bound=NUMBER`"
-        )
+        raise UsageError("needs-weight-bound")
     method, plain = Auto(), replace(options, certify=False, models=None)
     problem, _ = prepared(engine, constraint, model, method, plain, 0)
     check_bounded(constraint, problem)
@@ -454,10 +440,7 @@ def _forecast(
 
     _, (names, held, M) = try_aside(engine.federation, setting, 0, fitted)
     if isinstance(held, Missing) or M is None:
-        raise NotMetError(
-            "[unbounded-loss] the loss of the safest model has no bound: how many rows "
-            "a certificate needs cannot be said"
-        )
+        raise NotMetError("unbounded-loss:forecast")
     cells, risk = [], delta if weighted else LOG_SUM * delta
     for z, name in enumerate(problem.cells.names):
         bound, n, known = float(problem.cells.bounds[z]), int(counts[z]), None

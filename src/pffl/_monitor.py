@@ -317,11 +317,13 @@ def read(path: Path) -> Monitor:
     """Read the file of a monitor; its digest and its sums are checked."""
     plain = records.read(dict[str, Any], files.read(path), source=f"'{path}'")
     if plain.get("format") != FORMAT:
-        raise ArtefactError(f"[bad-state] '{path}' is no state of a monitor")
+        raise ArtefactError("bad-state", path=path)
     if plain.get("version") != VERSION:
         raise ArtefactError(
-            f"[other-format] '{path}' is a state of version {plain.get('version')}, "
-            f"not {VERSION}: begin a new one (--state FILE)"
+            "other-format:read",
+            path=path,
+            version=plain.get("version"),
+            version_2=VERSION,
         )
     try:
         own = {name: plain[name] for name in ("settings", "batches")}
@@ -329,10 +331,7 @@ def read(path: Path) -> Monitor:
         if found.digest != plain["digest"] or not found.history:
             raise ValueError("other content than was written")
     except (ArtefactError, ValueError, TypeError, LookupError) as error:
-        raise ArtefactError(
-            f"[changed-file] '{path}' was changed after it was written: begin a new "
-            "monitor (--state FILE)"
-        ) from error
+        raise ArtefactError("changed-file:read", path=path) from error
     return found
 
 
@@ -349,16 +348,13 @@ def settle(
     own = cells = _cells(predictor, e)
     if bound is not None:
         if AUTO in (bound.values() if isinstance(bound, Mapping) else [bound]):
-            raise UsageError("[needs-bound] a bound that is watched is a number")
+            raise UsageError("needs-bound:settle")
         BoundedGroupLoss(bound)  # which refuses what is no bound
         cells = own.bounded(bound, "monitor")
     bounds = dict(zip(cells.names, cells.bounds.tolist(), strict=True))
     bounds = {name: number for name, number in bounds.items() if math.isfinite(number)}
     if not bounds:
-        raise UsageError(
-            "[needs-bound] the model's run is not known, or bounds no mean loss of a "
-            "group in which people count equally: `bound=NUMBER` says what is too much"
-        )
+        raise UsageError("needs-bound:settle-2")
     variance = None
     if e is not None and own.names == tuple(e.names) and not e.seen.weighted:
         variance = e.seen.variances[[own.names.index(name) for name in bounds]]
@@ -473,7 +469,7 @@ def monitor(
     if is_table(rows):
         given = _open_table(predictor, rows, name, id)
     elif id is not None:
-        raise UsageError("[options-conflict] 'id' is a column of tables")
+        raise UsageError("options-conflict:monitor")
     if confidence is not None:
         probability("confidence", confidence)
     engine = open_engine(given, "local")
@@ -499,8 +495,7 @@ def monitor(
                 return replace(before, notes=tuple(notes))
             if batch.head is not None and same.head == batch.head:
                 raise DataError(
-                    f"[repeated-rows] '{batch.name}' begins with the same rows as "
-                    f"batch {number} ('{same.name}'): give only rows that are new"
+                    "repeated-rows", name=batch.name, number=number, name_2=same.name
                 )
         return Monitor(before.settings, (*before.batches, batch), tuple(notes))
 
@@ -517,16 +512,11 @@ def _require(settings: Settings, predictor: Predictor, **asked: Any) -> None:
     model = _fingerprint(predictor)
     if (settings.model, settings.schema) != (model, predictor.schema.hash):
         raise ArtefactError(
-            "[other-model] the state is that of another model (fingerprint "
-            f"{settings.model[:12]}, not {model[:12]}): a new model begins a new one "
-            "(--state FILE)"
+            "other-model:require", model=settings.model[:12], model_2=model[:12]
         )
     for what, value in asked.items():
         if value not in (None, first := getattr(settings, what)):
-            raise UsageError(
-                f"[options-changed] {what}: {value}, and the monitor began with "
-                f"{first}, which stays: leave it out, or begin another state"
-            )
+            raise UsageError("options-changed", what=what, value=value, first=first)
 
 
 def _open_table(
@@ -547,13 +537,10 @@ def _open_table(
 def _check(predictor: Predictor, engine: Engine, splits: Sequence[str]) -> None:
     """Refuse rows that say nothing of the model's new people."""
     if predictor.schema.hash != engine.schema.hash:
-        raise DataError(
-            "[other-schema] these rows have other inputs, groups or labels than the "
-            "model: a table is read as its own was, pffl.monitor(model, table)"
-        )
+        raise DataError("other-schema:check")
     if absent := [split for split in splits if split not in engine.splits]:
         raise UsageError(
-            f"[unknown-split] no split '{absent[0]}': there are {list(engine.splits)}"
+            "unknown-split:check", absent=absent[0], splits=list(engine.splits)
         )
 
 
@@ -590,9 +577,7 @@ def _ask(
     """Ask the silos for the sums of these rows."""
     counted = yield from ask_all([Census(engine.schema, split) for split in splits])
     if any((one.counts != one.weights).any() for one in counted):
-        raise DataError(
-            "[weights-refused] people count equally in a monitor: leave out the weights"
-        )
+        raise DataError("weights-refused")
     cells = _cells(predictor, e).bounded(settings.bounds, "monitor")
     access = Access(pooled=engine.pooled)
     queries = [
@@ -616,10 +601,7 @@ def _ask(
     here = engine.federation
     same = here is not None and here.fingerprint == predictor.fingerprint
     if (same and "train" in splits) or _is_trained_on(e, count, loss):
-        raise DataError(
-            "[training-rows] these are the data that the model was trained on: they "
-            "say nothing of people who came later"
-        )
+        raise DataError("training-rows")
     rises = np.sum([total.rises for total in totals], axis=0)
     above = np.sum([total.logs[:, :, 0] for total in totals], axis=0)
     people, _, never, _, loss_of_people = rises.T

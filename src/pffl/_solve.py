@@ -179,10 +179,7 @@ def solve(
     notes: list[str] = []
     if privacy is not None:
         if privacy.repeatable and asker.federation is None:
-            raise UsageError(
-                "[not-between-machines] noise_seed: sites elsewhere draw their noise "
-                "in secret"
-            )
+            raise UsageError("not-between-machines")
         if asker.federation is not None:
             log = None  # a changed table could not be noticed without its fingerprint
         plan, clipped = private.planned(
@@ -308,9 +305,7 @@ def solving(
         if settings.selection_rate is not None and found.run.stopped is None:
             rate = settings.selection_rate
             if getattr(bare, "threshold", 0.5) != 0.5:
-                raise UsageError(
-                    "[options-conflict] give a threshold, or a selection rate"
-                )
+                raise UsageError("options-conflict:solving")
             found, cut = yield from at_selection_rate(found, rate, wanted)
             problem = deciding(problem, cut)
             share = f"{100 * rate:g} % of the training rows are selected, at most"
@@ -366,10 +361,7 @@ def dealt(federation: Federation | Engine) -> Federation | Engine:
         return federation.keyed()
     here = federation.federation
     if here is not None and not here.private:
-        raise UsageError(
-            "[needs-federation] under noise rows are dealt anew: give the federation "
-            "itself, or an engine over `federation.keyed()`"
-        )
+        raise UsageError("needs-federation")
     return federation
 
 
@@ -411,8 +403,7 @@ def as_federation(
         return Federation.from_table(cast("pd.DataFrame", data), **drawn, **columns)
     if columns:
         raise UsageError(
-            f"[options-conflict] {', '.join(sorted(columns))}: columns are those of a "
-            "table, and these data are a federation already"
+            "options-conflict:as-federation", columns=", ".join(sorted(columns))
         )
     return cast("Federation | Engine", data)
 
@@ -422,14 +413,9 @@ def open_engine(federation: Federation | Engine, engine: str) -> Engine:
     if not isinstance(federation, Federation):
         return federation
     if engine == DEPLOYED:
-        raise UsageError(
-            "[wrong-engine] the engine 'flower' reaches rows that are elsewhere: pffl "
-            "deploy writes what runs there"
-        )
+        raise UsageError("wrong-engine:open-engine")
     if engine not in ENGINES:
-        raise UsageError(
-            f"[unknown-engine] no engine '{engine}': there are {sorted(ENGINES)}"
-        )
+        raise UsageError("unknown-engine", engine=engine, engines=sorted(ENGINES))
     return ENGINES[engine](federation)
 
 
@@ -445,15 +431,10 @@ def open_secured(
 
     if isinstance(federation, Federation):
         if engine != "local":
-            raise UsageError(
-                "[wrong-engine] secure sums have sites of their own, and engine "
-                f"'{engine}' has none: leave the engine out"
-            )
+            raise UsageError("wrong-engine:open-secured", engine=engine)
         return secured(federation, model, privacy, constraint)
     if not federation.pooled:
-        raise UsageError(
-            "[wrong-engine] the engine given does not add answers under masks"
-        )
+        raise UsageError("wrong-engine:open-secured-2")
     return federation
 
 

@@ -126,15 +126,9 @@ class TrainingPlan:
             return self.model
         chosen, mine = type(default_model(schema)), self.model
         if isinstance(mine, NumericModel) and not issubclass(chosen, NumericModel):
-            raise UsageError(
-                f"[wrong-model] target_range is for numbers, and '{schema.target}' "
-                "has classes"
-            )
+            raise UsageError("wrong-model:model-for", target=schema.target)
         if getattr(mine, "threshold", 0.5) != 0.5 and chosen is not LogisticRegression:
-            raise UsageError(
-                f"[wrong-model] a threshold is for two classes, and '{schema.target}' "
-                "has others"
-            )
+            raise UsageError("wrong-model:model-for-2", target=schema.target)
         known = parameters(chosen).keys() & parameters(type(mine)).keys()
         return chosen(**{name: getattr(mine, name) for name in known})
 
@@ -192,7 +186,9 @@ def _read_kind(values: Mapping[str, object], section: str, usual: str) -> Any:
     name = str(mine.pop("kind", usual))
     if name not in kinds:
         hint = suggestion(name, kinds)
-        raise UsageError(f"[unknown-name] no {section} '{name}': {hint}")
+        raise UsageError(
+            "unknown-name:read-kind", section=section, name=name, hint=hint
+        )
     return make(mine, kinds[name], name, _own(section))
 
 
@@ -253,7 +249,7 @@ def named(data: str) -> tuple[dict[str, Any], str | None, Path]:
     if path.suffix == ".toml":
         return read_toml(path), str(path), path.parent
     if not path.is_file():
-        raise DataError(f"[file-missing] '{data}' is not a file")
+        raise DataError("file-missing:named", data=data)
     return {"data": {"path": data}}, None, Path()
 
 
@@ -272,10 +268,7 @@ def other_data(section: object, data: str) -> dict[str, Any]:
     first = section if isinstance(section, Mapping) else {}
     if file is None and "path" in given:
         if "path" not in first:
-            raise UsageError(
-                "[needs-run-file] the run was on a data set, so a table says too "
-                "little: give a run file (.toml) whose [data] names its columns"
-            )
+            raise UsageError("needs-run-file")
         return {**first, "path": str(Path(data).resolve())}
     if given == {"name": first.get("name")}:
         return dict(first)  # the same data set, with the run's own options
@@ -308,14 +301,10 @@ def _data_set(values: dict[str, object], base: Path) -> DataSource:
     name = values.pop("name", None)
     if name is None:
         there = ", ".join(DATASETS)
-        raise UsageError(
-            f"[missing-data] [data] needs a name (of {there}) or the path of a table"
-        )
+        raise UsageError("missing-data:data-set", there=there)
     if name not in DATASETS:
         hint = suggestion(str(name), DATASETS)
-        raise UsageError(
-            f"[unknown-data] no data set '{name}': {hint} (for a file, give its path)"
-        )
+        raise UsageError("unknown-data", name=name, hint=hint)
     load = DATASETS[str(name)].load
     with Problems(str(name), UsageError) as problems:
         found = check(values, load, str(name), problems)
@@ -346,17 +335,11 @@ def _table(values: dict[str, Any], base: Path) -> DataSource:
 def _elsewhere(values: Mapping[str, object], base: Path) -> DataSource:
     """Return rows that stay with the sites: there is nothing to open."""
     if others := sorted(set(values) - {"federation"}):
-        raise UsageError(
-            "[options-conflict] [data] has a federation file, so nothing else: not "
-            f"{others}"
-        )
+        raise UsageError("options-conflict:elsewhere", others=others)
     path = base / _text(values["federation"], "federation")
 
     def opened(progress: object = None) -> Federation:
-        raise UsageError(
-            f"[rows-elsewhere] the rows of '{path}' stay with the sites: deploy the "
-            "run (pffl deploy)"
-        )
+        raise UsageError("rows-elsewhere", path=path)
 
     return DataSource(path.stem, opened, {"federation": str(path)}, path)
 
@@ -488,7 +471,7 @@ def of_run(directory: str | os.PathLike[str], data: str | None = None) -> RunSpe
     if data is not None:
         sections["data"] = other_data(sections.get("data"), data)
     elif not sections:
-        raise UsageError(f"[file-missing] '{path}' is missing: say where the data are")
+        raise UsageError("file-missing:of-run", path=path)
     return parse(sections, source=str(path), base=Path(directory))
 
 
@@ -512,7 +495,7 @@ def parse(
         for name in sections:
             if name not in SECTIONS:
                 hint = suggestion(name, SECTIONS)
-                problems.add(f"[unknown-key] there is no section [{name}]: {hint}")
+                problems.add("unknown-key:parse", name=name, hint=hint)
         with problems.noting():
             tables = {n: table(sections.get(n, {}), f"[{n}]") for n in TABLES}
             with problems.noting():
@@ -534,7 +517,7 @@ def stated(settings: Sequence[str]) -> About:
     """Read settings of [about], and of nothing else."""
     sections: Mapping[str, Any] = reduce(merge, map(parse_setting, settings), {})
     if others := sorted(set(sections) - {"about"}):
-        raise UsageError(f"[no-effect] {others} have no effect on a card: about.KEY")
+        raise UsageError("no-effect:stated", others=others)
     about: About = make(table(sections.get("about", {}), "[about]"), About, "[about]")
     return about
 
@@ -545,7 +528,7 @@ def _declared(sections: Mapping[str, Any], base: Path) -> dict[str, Any]:
         return {}
     found = read_toml(base / path)
     if "columns" not in found:
-        raise UsageError(f"[missing-section] '{path}' has no section [columns]")
+        raise UsageError("missing-section", path=path)
     return {"columns": found["columns"]}
 
 
@@ -598,10 +581,7 @@ def parse_setting(setting: str) -> dict[str, object]:
     """
     key, sign, value = setting.partition("=")
     if not sign or not key.strip():
-        raise UsageError(
-            "[wrong-setting] a setting must look like section.key=value. Got "
-            f"{setting!r} instead."
-        )
+        raise UsageError("wrong-setting:parse-setting", setting=setting)
     quoted = dumps({"it": value.strip()}).partition(" = ")[2]
     for text in (value.strip(), quoted):
         try:
@@ -611,9 +591,7 @@ def parse_setting(setting: str) -> dict[str, object]:
         # A line break inside the value would smuggle in further keys.
         if "\n" not in setting:
             return parsed
-    raise UsageError(
-        f"[wrong-setting] '{key.strip()}' is not a key such as section.key: {setting!r}"
-    )
+    raise UsageError("wrong-setting:parse-setting-2", key=key.strip(), setting=setting)
 
 
 def merge(
@@ -625,10 +603,7 @@ def merge(
         under = merged.get(key)
         several = isinstance(under, list) and any(isinstance(t, Mapping) for t in under)
         if isinstance(value, Mapping) and several:
-            raise UsageError(
-                f"[wrong-setting] there are several [[{key}]]: say in the file which "
-                "one is meant"
-            )
+            raise UsageError("wrong-setting:merge", key=key)
         both = isinstance(under, Mapping) and isinstance(value, Mapping)
         merged[key] = merge(under, value) if both else value  # type: ignore[arg-type]
     return merged

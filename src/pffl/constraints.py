@@ -126,13 +126,11 @@ class Cells:
             unknown = [name for name, place in places.items() if place is None]
             for name in unknown:
                 hint = suggestion(name, (*self.names, *others))
-                problems.add(
-                    f"[unknown-cell] there is no cell '{name}' to bound: {hint}"
-                )
+                problems.add("unknown-cell:bounded", name=name, hint=hint)
             if not unknown and len(given) < len(bound):
-                problems.add(f"[repeated-bound] two bounds for one cell: {list(bound)}")
+                problems.add("repeated-bound", bound=list(bound))
             elif not (unknown or given):
-                problems.add("[needs-bound] no cell has a bound")
+                problems.add("needs-bound:bounded")
         kept = sorted(given)
         left = [name for z, name in enumerate(self.names) if z not in given]
         some = self.take(kept).with_bounds(np.array([given[z] for z in kept]))
@@ -229,11 +227,9 @@ class Both(Constraint):
     def __post_init__(self) -> None:
         goals = {self.first.goal, self.second.goal}
         if self.first.minimax or self.second.minimax:
-            raise UsageError("[not-joinable] minmax cannot be joined with bounds")
+            raise UsageError("not-joinable:both")
         if len(goals) > 1 and "loss" in goals:
-            raise UsageError(
-                "[not-joinable] bounds on losses and on rates cannot be joined"
-            )
+            raise UsageError("not-joinable:both-2")
         object.__setattr__(self, "goal", goals.pop() if len(goals) == 1 else "error")
 
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
@@ -281,7 +277,7 @@ class BoundConstraint(Constraint):
     def __post_init__(self) -> None:
         owner, bound = type(self).__name__, self.bound
         if bound is None:
-            raise UsageError(f"[needs-bound] {owner}: give `bound=NUMBER`")
+            raise UsageError("needs-bound:boundconstraint", owner=owner)
         each = bound if isinstance(bound, Mapping) else {"": bound}
         with Problems(owner, UsageError) as problems:
             for cell, value in each.items():
@@ -393,8 +389,9 @@ class ErrorRate(BoundedGroupLoss):
         binary = len(schema.labels) == 2
         if not (binary or (schema.labels and self.label is None)):
             raise UsageError(
-                f"[wrong-model] {type(self).__name__} needs two classes (ErrorRate two "
-                f"or more), and there are {len(schema.labels)}"
+                "wrong-model:cells",
+                name=type(self).__name__,
+                n_labels=len(schema.labels),
             )
         cells = super().cells(schema, silos)
         return cells if self.label is None else cells.of_label(schema, self.label)
@@ -502,9 +499,9 @@ class ConditionalBoundedGroupLoss(BoundConstraint):
             return cells.bounded(bound, owner, names)
         if unasked := [y for y in of_label if y not in labels]:
             raise UsageError(
-                f"[unknown-label] {owner}: bounds for labels "
-                f"{[schema.labels[y] for y in unasked if y is not None]}, which "
-                "'labels' does not ask for"
+                "unknown-label:cells",
+                owner=owner,
+                unasked=[schema.labels[y] for y in unasked if y is not None],
             )
         each = zip(cells.names, np.repeat(labels, len(groups)).tolist(), strict=True)
         return cells.bounded(
@@ -654,10 +651,7 @@ def attribute_names(by: str | Sequence[str] | None) -> tuple[str, ...] | None:
 def label_codes(schema: Schema, labels: Sequence[str | int] | None) -> list[int]:
     """Codes of the labels asked for, by name or code."""
     if not schema.labels:
-        raise UsageError(
-            "[numeric-target] a conditional bound needs classes, and the target is "
-            "numeric: use BoundedGroupLoss"
-        )
+        raise UsageError("numeric-target:label-codes")
     codes = []
     for label in range(schema.n_labels) if labels is None else labels:
         place = find_cell(str(label), schema.label_names)
@@ -667,7 +661,7 @@ def label_codes(schema: Schema, labels: Sequence[str | int] | None) -> list[int]
             codes.append(int(label))
         else:
             raise UsageError(
-                f"[unknown-label] no label {label!r}: there are {list(schema.labels)}"
+                "unknown-label:label-codes", label=label, labels=list(schema.labels)
             )
     return codes
 
@@ -712,8 +706,7 @@ def as_constraint(value: Constraint | Bound | str | None) -> Constraint | None:
         return BoundedGroupLoss(value)
     if value not in CONSTRAINTS:
         raise UsageError(
-            f"[unknown-name] no constraint '{value}': there are {sorted(CONSTRAINTS)}, "
-            "and a number is a bound for every group"
+            "unknown-name:as-constraint", value=value, constraints=sorted(CONSTRAINTS)
         )
     kind: Any = CONSTRAINTS[value]
     made: Constraint = kind() if kind.minimax else kind(AUTO)

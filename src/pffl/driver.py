@@ -228,10 +228,7 @@ class Log:
         now = dict(json.loads(plain, parse_constant=str))
         listing = "\n".join(differences(self._identity or now, now))
         if listing:
-            raise ArtefactError(
-                f"[other-run] '{self.path}' is of another run:\n{listing}\nRepeat that "
-                "run exactly, or choose another directory"
-            )
+            raise ArtefactError("other-run:begin", path=self.path, listing=listing)
         self._identity = now
 
     def recall(self, digest: bytes) -> list[Total] | None:
@@ -254,13 +251,11 @@ class Log:
             same = parcel.header["digest"] == digest.hex()
         except (Malformed, LookupError, TypeError, ValueError) as error:
             raise ArtefactError(
-                f"[bad-checkpoint] '{self.path}' cannot be used: {error}"
+                "bad-checkpoint", path=self.path, error=error
             ) from error
         if not same:
             raise ArtefactError(
-                f"[other-run] '{self.path}': message {self._recalled + 1} asked "
-                "something else. The data or the program have changed: repeat the "
-                "run in another directory"
+                "other-run:recall", path=self.path, recalled=self._recalled + 1
             )
         self._recalled += 1
         return totals
@@ -273,10 +268,7 @@ class Log:
     def compare(self, recalled: Sequence[Total], heard: Sequence[Total]) -> None:
         """Refuse to go on where rows have changed that cannot be read here."""
         if pack(Parcel({}, _arrays(recalled))) != pack(Parcel({}, _arrays(heard))):
-            raise ArtefactError(
-                f"[other-run] '{self.path}': the rows have changed since the run was "
-                "stopped. Repeat it in another directory"
-            )
+            raise ArtefactError("other-run:compare", path=self.path)
 
     def record(self, digest: bytes, totals: Sequence[Total], seconds: float) -> None:
         """Write down what was heard, as long as there is room."""

@@ -1,16 +1,21 @@
 """Every way to fail, each with a code and the exit code of the command line.
 
-A message says what was wrong, where, what was seen, and what to do. It begins with its
-code, two words or more in brackets, which programs compare and users do not see:
-`DataError("[missing-column] no column 'age'")`. Errors of one input are collected first
-and raised together (`Problems`).
+A message says what was wrong, where, what was seen, and what to do. The sentences lie
+in `errors.toml`, by code, and an error is raised by its code and its fields:
+`ArtefactError("no-memory", path=path)`. Where a code has several sentences, a word
+after a colon tells them apart. A text made elsewhere begins with its code in brackets.
+Programs compare codes and fields. Errors of one input are collected first and raised
+together (`Problems`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from importlib import resources
 from typing import ClassVar
 
 
@@ -42,8 +47,8 @@ class PFFLError(Exception):
     exit_code: ClassVar[int] = 1
     code: str = "unknown"
 
-    def __init__(self, message: object = "", **fields: object) -> None:
-        code, text = split_code(message)
+    def __init__(self, message: object = "", /, **fields: object) -> None:
+        code, text = split_code(message, fields)
         super().__init__(text)
         self.code = code or type(self).code
         self.codes: tuple[str, ...] = (self.code,)
@@ -120,15 +125,29 @@ class PrivacyBudgetError(PFFLError):
 
 
 _CODE = re.compile(r"\[([a-z0-9]+(?:-[a-z0-9]+)+)\] ")
+_KEY = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+(?::[a-z0-9-]+)?")
 
 
-def split_code(message: object) -> tuple[str, str]:
-    """Return the code that a message begins with ("" if none), and the sentence."""
+@cache
+def sentences() -> dict[str, str]:
+    """Return the sentences of all codes."""
+    return tomllib.loads(
+        resources.files("pffl").joinpath("errors.toml").read_text("utf-8")
+    )
+
+
+def split_code(
+    message: object, fields: Mapping[str, object] | None = None
+) -> tuple[str, str]:
+    """Return the code of a message ("" if it has none), and its sentence."""
     if isinstance(message, PFFLError):
         return message.code, str(message)
     text = str(message)
-    found = _CODE.match(text)
-    return (found[1], text[found.end() :]) if found else ("", text)
+    if (found := _CODE.match(text)) is not None:
+        return found[1], text[found.end() :]
+    if _KEY.fullmatch(text) and (known := sentences().get(text)) is not None:
+        return text.partition(":")[0], known.format(**(fields or {}))
+    return "", text
 
 
 class Problems:
@@ -149,9 +168,9 @@ class Problems:
         self.codes: list[str] = []
         self.fields: dict[str, object] = {}
 
-    def add(self, problem: object, **fields: object) -> None:
-        """Note one problem: a message, or an error with its code."""
-        code, text = split_code(problem)
+    def add(self, problem: object, /, **fields: object) -> None:
+        """Note one problem: a code with its fields, a message, or an error."""
+        code, text = split_code(problem, fields)
         self.found.append(text)
         self.codes.append(code or self.error.code)
         self.fields = self.fields or fields

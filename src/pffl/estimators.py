@@ -214,8 +214,7 @@ class _Fair(BaseEstimator):
             method = method_of(self.method)
             if self.multiplier_bound is not None or self.risk_weight != 1.0:
                 raise UsageError(
-                    "[options-conflict] multiplier_bound and risk_weight are for the "
-                    f"default method: give them to {type(self.method).__name__} itself"
+                    "options-conflict:fit-linear", name=type(self.method).__name__
                 )
         constraint = self._constraint()
         if constraint is not None and constraint.goal != "loss":
@@ -260,13 +259,12 @@ class _Fair(BaseEstimator):
             given.append(f"constraint '{constraint.name}'")
         if given:
             raise UsageError(
-                f"[options-conflict] {', '.join(given)}: for linear models, not for "
-                f"{type(self.estimator).__name__}"
+                "options-conflict:fit-any",
+                given=", ".join(given),
+                name=type(self.estimator).__name__,
             )
         if constraint is not None and constraint.open:
-            raise UsageError(
-                "[auto-refused] bound = 'auto' is for linear models: give a number"
-            )
+            raise UsageError("auto-refused:fit-any")
         if not (isinstance(self.dual_rounds, Integral) and self.dual_rounds >= 1):
             wanted = "a whole number ≥ 1"
             raise UsageError(wrong("dual_rounds", name, wanted, self.dual_rounds))
@@ -323,9 +321,7 @@ class _Fair(BaseEstimator):
         bound, kind, name = self.bound, self.constraint, type(self).__name__
         if isinstance(kind, Constraint):
             if bound is not None:
-                raise UsageError(
-                    f"[bounds-mixed] {name}: give bounds in 'constraint' or in 'bound'"
-                )
+                raise UsageError("bounds-mixed:constraint", name=name)
             return kind
         kinds = [one for one in CONSTRAINTS if one != MinMax.name]  # it is "smallest"
         if kind not in kinds:
@@ -358,10 +354,7 @@ class _Fair(BaseEstimator):
         missed = status in ("impossible", "not met", "not measured") or uncertified
         if missed or (unfinished and over):
             if self.infeasible == "raise":
-                raise NotMetError(
-                    f"[not-met] {message} (`infeasible='warn'` or 'nearest' keeps the "
-                    "nearest model)"
-                )
+                raise NotMetError("not-met", message=message)
             if self.infeasible == "warn":
                 warnings.warn(message, stacklevel=4)
         elif unfinished:
@@ -424,10 +417,7 @@ class _Fair(BaseEstimator):
             )
         evidence = Evidence.from_dict(json.loads(self.evidence_))
         if evidence.data.weighted and sample_weight is None:
-            raise UsageError(
-                "[needs-weights] sample_weight is needed: the model was trained with "
-                "weights (ones, if rows are unweighted)"
-            )
+            raise UsageError("needs-weights")
         own = TableEncoder.from_dict(self.encoding_)
         groups = [attribute.name for attribute in own.attributes]
         given = named_columns(sensitive_features, len(target))
@@ -435,10 +425,7 @@ class _Fair(BaseEstimator):
         if unnamed and len(given) == len(groups):
             given = dict(zip(groups, given.values(), strict=True))
         if {*given} != {*groups}:
-            raise DataError(
-                f"[other-groups] sensitive_features has the columns {[*given]}, the "
-                f"model was trained with {groups}"
-            )
+            raise DataError("other-groups", what=[*given], groups=groups)
         weight = _weights(sample_weight, len(target))
         frame = pd.DataFrame(
             {
@@ -486,9 +473,9 @@ class _Fair(BaseEstimator):
         confined = {cell.silo for cell in evidence.cells if cell.silo is not None}
         if confined and confined != {*here.silo_names}:
             raise DataError(
-                "[other-silos] the bounds are of silos: rows of "
-                f"{sorted(confined)[:5]} are needed, got {here.silo_names[:5]} "
-                "(`silos=`)"
+                "other-silos",
+                confined=sorted(confined)[:5],
+                silo_names=here.silo_names[:5],
             )
         own, (model, w) = here.fingerprint, self._plain()
         data = replace(
@@ -641,10 +628,7 @@ class FairClassifier(ClassifierMixin, _Fair):
         check_classification_targets(y)
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
-            raise DataError(
-                "[one-class] two classes are needed, and all rows are of one class: "
-                f"{self.classes_.tolist()[0]!r}"
-            )
+            raise DataError("one-class:classes", classes=self.classes_.tolist()[0])
         return len(self.classes_)
 
     def _model(self, classes: int) -> LinearModel:
@@ -653,7 +637,7 @@ class FairClassifier(ClassifierMixin, _Fair):
             cut = getattr(self, "threshold_", self.threshold)
             return LogisticRegression(l2, self.fit_intercept, threshold=cut)
         if self.threshold != 0.5:
-            raise UsageError("[wrong-model] a threshold is for two classes")
+            raise UsageError("wrong-model:model")
         return SoftmaxRegression(l2, self.fit_intercept)
 
     def _outputs_of(self, fitted: Any, X: Any) -> FloatArray:
@@ -783,8 +767,5 @@ def _weights(sample_weight: object, rows: int) -> FloatArray | None:
         return None
     values = as_column(sample_weight)
     if values.shape != (rows,):
-        raise DataError(
-            f"[wrong-shape] sample_weight has the shape {values.shape}, expected one "
-            f"number for each of the {rows:,} rows"
-        )
+        raise DataError("wrong-shape:weights", shape=values.shape, rows=rows)
     return as_weights(values)

@@ -105,9 +105,7 @@ class ExternalSettings:
             if not isinstance(constraint, Constraint):
                 problems.add(wrong("constraint", owner, "a constraint", constraint))
             elif constraint.open:
-                problems.add(
-                    "[auto-refused] bound = 'auto' needs rows here: give a number"
-                )
+                problems.add("auto-refused:externalsettings")
             if self.iterate not in get_args(Iterate):
                 allowed = f"one of {', '.join(get_args(Iterate))}"
                 problems.add(wrong("iterate", owner, allowed, self.iterate))
@@ -127,13 +125,9 @@ def external_schema(groups: Groups, labels: Sequence[str] | None) -> Schema:
     attributes = groups if isinstance(groups, Mapping) else {"group": groups}
     with Problems("external training", UsageError) as problems:
         if any(isinstance(values, str) for values in attributes.values()):
-            problems.add(
-                "[wrong-value] `groups=` is a list of names, or a mapping to lists"
-            )
+            problems.add("wrong-value:external-schema")
         if isinstance(labels, str) or (labels is not None and len(labels) < 2):
-            problems.add(
-                "[wrong-value] `labels=` is two or more names, or None for a number"
-            )
+            problems.add("wrong-value:external-schema-2")
     listed = (Attribute(str(n), tuple(map(str, v))) for n, v in attributes.items())
     return Schema((), tuple(listed), tuple(map(str, labels or ())))
 
@@ -436,7 +430,7 @@ def solve_loaders(
     True
     """
     if not silos:
-        raise UsageError("[no-silos] solve_loaders: there are no silos")
+        raise UsageError("no-silos:solve-loaders")
     rows = {
         str(silo): dict(
             zip(LOADER_SPLITS, r if isinstance(r, tuple) else (r,), strict=False)
@@ -489,10 +483,7 @@ def split_batch(batch: Any) -> tuple[Any, Any, Any]:
             return inputs, batch[label], batch[group]
     elif isinstance(batch, Sequence) and len(batch) == 3:
         return batch[0], batch[1], batch[2]
-    raise DataError(
-        "[bad-batch] a batch must be (inputs, labels, groups), or a mapping with "
-        "'label' and 'group'; `split=` converts any other"
-    )
+    raise DataError("bad-batch")
 
 
 class LoaderEngine:
@@ -534,7 +525,7 @@ class LoaderEngine:
     def ask(self, query: Query[T]) -> T:
         """Ask every silo, and add the answers."""
         if not isinstance(query, Census | Evaluate):
-            raise UsageError(f"[unknown-query] loaders do not answer '{query.kind}'")
+            raise UsageError("unknown-query:ask-2", kind=query.kind)
         if isinstance(query, Evaluate):
             self.load(self.module, query.w)
         answers: list[Any] = []
@@ -636,10 +627,7 @@ class LoaderEngine:
             limits.append(("label", y.astype(np.int64), len(self.schema.labels)))
         for what, codes, names in limits:
             if len(codes) and not (codes.min() >= 0 and codes.max() < names):
-                raise DataError(
-                    f"[unknown-group] a {what} has a code that is not from 0 to "
-                    f"{names - 1}"
-                )
+                raise DataError("unknown-group:strata", what=what, names=names - 1)
         return self.schema.strata(group, y)
 
     def _measured(
@@ -663,9 +651,7 @@ class LoaderEngine:
         known = self._counts.setdefault((index, split), counts)
         if not np.array_equal(known, counts):
             raise DataError(
-                f"[changed-rows] {self.silo_names[index]}: its {split} rows changed "
-                "since the first pass: a loader must give every row once (no "
-                "drop_last, no sampler)"
+                "changed-rows:measured", silo_name=self.silo_names[index], split=split
             )
         y = np.concatenate([np.zeros(0), *targets])
         view = View(index, np.zeros((len(stratum), 0)), y, stratum)

@@ -129,13 +129,9 @@ def whole_folder(place: Path) -> Iterator[Path]:
 def _refuse_used(place: Path) -> None:
     """Refuse what is not a new or empty folder; and the one that this process is in."""
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise ArtefactError(
-            f"[file-exists] '{place}' is there already and not empty: choose another"
-        )
+        raise ArtefactError("file-exists:refuse-used", place=place)
     if place == Path.cwd():
-        raise ArtefactError(
-            f"[file-exists] '{place}' is where you are: name a folder in it"
-        )
+        raise ArtefactError("file-exists:refuse-used-2", place=place)
 
 
 def remove(paths: Iterable[Path]) -> None:
@@ -163,14 +159,17 @@ def read(path: Path, *, largest: int = -1) -> bytes:
 def cannot_read(path: Path, error: OSError) -> ArtefactError:
     """Say which path cannot be read, and why."""
     return ArtefactError(
-        f"[cannot-read] '{path}' cannot be read: {error.strerror or error}"
+        "cannot-read:cannot-read", path=path, strerror=error.strerror or error
     )
 
 
 def cannot_write(path: Path, error: OSError, remark: str = "") -> ArtefactError:
     """Say which path cannot be written, and why."""
     return ArtefactError(
-        f"[cannot-write] '{path}' cannot be written: {error.strerror or error}{remark}"
+        "cannot-write:cannot-write",
+        path=path,
+        strerror=error.strerror or error,
+        remark=remark,
     )
 
 
@@ -187,7 +186,7 @@ def lock(path: Path, *, seconds: float = 0.0, private: bool = False) -> Iterator
     try:
         held.acquire()
     except Timeout as error:
-        raise Locked(f"[lock-held] '{path}' is held by another process") from error
+        raise Locked("lock-held:lock", path=path) from error
     except OSError as error:
         raise cannot_write(path, error) from error
     try:
@@ -254,9 +253,7 @@ class Journal:
                 entry = json.loads(line)
                 self._entries[entry.pop("key")] = entry
             except (ValueError, KeyError, AttributeError) as error:
-                raise ArtefactError(
-                    f"[bad-line] {path}, line {number}: not an entry of ours"
-                ) from error
+                raise ArtefactError("bad-line", path=path, number=number) from error
         if torn:
             # Cut off what the crash left, so that the next line starts afresh.
             try:

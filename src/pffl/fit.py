@@ -196,7 +196,7 @@ def deciding(problem: Problem, threshold: float) -> Problem:
     """Return the problem with another threshold of its model, of two classes."""
     model: Any = problem.task.model
     if model.n_classes != 2 or not hasattr(model, "threshold"):
-        raise UsageError("[wrong-model] a threshold is for linear models, two classes")
+        raise UsageError("wrong-model:deciding")
     model = replace(model, threshold=threshold)
     return replace(problem, task=replace(problem.task, model=model))
 

@@ -71,11 +71,13 @@ def group_losses(
     shapes = [values.shape for values in (weight, *columns.values())]
     if len(predicted) != len(true) or {*shapes} != {true.shape}:
         raise DataError(
-            f"[wrong-shape] y_true has the shape {true.shape}, y_pred "
-            f"{predicted.shape}, weights and groups {shapes}: one of each for each row"
+            "wrong-shape:group-losses",
+            shape=true.shape,
+            shape_2=predicted.shape,
+            shapes=shapes,
         )
     if not (weight >= 0).all():
-        raise DataError("[bad-weights] sample_weight must be numbers ≥ 0")
+        raise DataError("bad-weights:group-losses")
     if loss == "log":
         each = _log_losses(true, predicted, labels)
     else:
@@ -110,19 +112,18 @@ def _log_losses(
         proba = np.stack([1.0 - proba, proba], axis=1)
     if proba.shape != (len(true), len(classes)):
         raise DataError(
-            f"[wrong-shape] y_pred has the shape {proba.shape}, for {len(true):,} rows "
-            f"and {len(classes)} classes"
+            "wrong-shape:log-losses",
+            shape=proba.shape,
+            n_true=len(true),
+            n_classes=len(classes),
         )
     if not ((proba >= 0) & (proba <= 1)).all():
-        raise DataError(
-            "[bad-probabilities] y_pred has values outside [0, 1]: probabilities are "
-            "needed"
-        )
+        raise DataError("bad-probabilities:log-losses")
     codes = pd.Index(classes).get_indexer(pd.Index(true))
     if (codes < 0).any():
         found = np.unique(true[codes < 0])[:5].tolist()
         raise DataError(
-            f"[unknown-label] labels {found} are not in the classes {classes.tolist()}"
+            "unknown-label:log-losses", found=found, classes=classes.tolist()
         )
     return np.abs(np.log(np.clip(proba[np.arange(len(true)), codes], SMALLEST, 1.0)))
 
@@ -138,11 +139,7 @@ class GroupScorer:
     def __call__(self, estimator: Any, X: Any, y: Any, **given: Any) -> float:
         """Return minus the worst group's loss."""
         if given.get("sensitive_features") is None:
-            raise UsageError(
-                f"[needs-groups] {self} needs sensitive_features: with "
-                "sklearn.set_config(enable_metadata_routing=True), GridSearchCV.fit "
-                "and cross_validate(params=…) pass them on"
-            )
+            raise UsageError("needs-groups", self=self)
         if not hasattr(estimator, "predict_proba"):
             return -worst_group_loss(y, estimator.predict(X), loss="squared", **given)
         proba, classes = estimator.predict_proba(X), estimator.classes_

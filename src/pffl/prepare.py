@@ -110,13 +110,9 @@ class Options:
         with Problems("options", UsageError) as problems:
             check_parameters(self, problems)
             if self.selection_rate is not None and self.certify:
-                problems.add(
-                    "[options-conflict] 'selection_rate' sets the threshold of one "
-                    "model, and `certify` tests several: certify first, then `audit` "
-                    "with a threshold"
-                )
+                problems.add("options-conflict:options")
             if self.models is not None and not self.certify:
-                problems.add("[no-effect] 'models' goes with `certify = true`")
+                problems.add("no-effect:options")
 
 
 def risk_weight_and_bound(
@@ -195,20 +191,11 @@ def prepare(
     """
     check_pooled(setting, constraint, method, options)
     for name in _open(constraint, options):
-        raise UsageError(
-            f"[auto-refused] {name} = 'auto' is for one run over rows in one process: "
-            "give a number"
-        )
+        raise UsageError("auto-refused:prepare", name=name)
     if options.error_at_most is not None:
-        raise UsageError(
-            "[options-conflict] `error_at_most=` says which bound may be chosen: it "
-            "goes with one run that has the bound 'auto'"
-        )
+        raise UsageError("options-conflict:prepare")
     if constraint is not None and constraint.goal != "loss" and not options.certify:
-        raise UsageError(
-            f"[needs-certify] a bound on a rate ('{constraint.name}') is about new "
-            "people: ask for a certificate with it (certify)"
-        )
+        raise UsageError("needs-certify", name=constraint.name)
     schema = setting.schema
     counted = yield from counting or count(schema)
     census, bare = counted.census, model or default_model(schema)
@@ -406,11 +393,7 @@ def check_pooled(
     if constraint is not None:
         cells = constraint.cells(setting.schema, setting.silo_names)
     if auto := _open(constraint, options):
-        raise UsageError(
-            f"[auto-refused] {auto[0]} = 'auto' is chosen on rows that are set aside, "
-            "and sites follow one run that is agreed on beforehand: give a number, or "
-            "use no secure sum"
-        )
+        raise UsageError("auto-refused:check-pooled", auto=auto[0])
     refusals = {
         f"{type(method).__name__} needs every silo's own losses or counts: use one of "
         f"{', '.join(sorted(able))}": method.looks_at_silos,
@@ -422,10 +405,7 @@ def check_pooled(
         ),
     }
     for why in (why for why, refused in refusals.items() if refused):
-        raise UsageError(
-            f"[not-with-secure-sums] {why}, or no secure sum, which shows the totals "
-            "over all sites only"
-        )
+        raise UsageError("not-with-secure-sums", why=why)
 
 
 def task_of(
@@ -455,14 +435,10 @@ def _covered(
         return cells, counts, ()
     if options.empty_cells == "refuse":
         few = " (sites leave out small groups)" if access.elsewhere else ""
-        raise DataError(
-            f"[empty-cells] no training rows in any silo for {listing(empty)}{few}: a "
-            "bound on no people cannot be met or missed (`empty_cells='remove'` "
-            "leaves these cells out and reports it)"
-        )
+        raise DataError("empty-cells:covered", empty=listing(empty), few=few)
     kept = np.flatnonzero(counts)
     if len(kept) == 0:
-        raise DataError("[empty-cells] no cell has training rows")
+        raise DataError("empty-cells:covered-2")
     note = f"cells without rows, not covered: {listing(empty)}"
     return cells.take(kept), counts[kept], (note,)
 

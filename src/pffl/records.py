@@ -125,12 +125,12 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:
         raise UsageError(
-            f"[cannot-read] '{path}' cannot be read: {error.strerror}"
+            "cannot-read:cannot-read", path=path, strerror=error.strerror
         ) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"[not-text] '{path}' is not UTF-8 text") from error
+        raise UsageError("not-text:read-toml", path=path) from error
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"[not-toml] '{path}' is not TOML: {error}") from error
+        raise UsageError("not-toml", path=path, error=error) from error
 
 
 # Sections of a run file
@@ -242,9 +242,7 @@ def _refused(
 def table(values: object, owner: str) -> Mapping[str, Any]:
     """Return what must be a table."""
     if not isinstance(values, Mapping):
-        raise UsageError(
-            f"[wrong-value] {owner} must be a table. Got {values!r} instead."
-        )
+        raise UsageError("wrong-value:table", owner=owner, values=values)
     return values
 
 

@@ -70,10 +70,10 @@ class Registry(Mapping[str, type[T]]):
             kind: Any = entry.load()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            raise UsageError(f"[cannot-load] {refused} {reason}") from error
+            raise UsageError("cannot-load", refused=refused, reason=reason) from error
         base = f"{self._base.__module__}.{self._base.__qualname__}"
         if not (isinstance(kind, type) and issubclass(kind, self._base)):
-            raise UsageError(f"[wrong-class] {refused} it is not derived from {base}")
+            raise UsageError("wrong-class:load", refused=refused, base=base)
         if (own := getattr(kind, "name", None)) != entry.name:
-            raise UsageError(f"[wrong-class] {refused} its class is named {own!r}")
+            raise UsageError("wrong-class:load-2", refused=refused, own=own)
         return kind

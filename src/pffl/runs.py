@@ -192,8 +192,7 @@ def lock(
         with suppress(OSError, ValueError):
             holder = (place / LOCK).read_text("utf-8")
         raise ArtefactError(
-            f"[lock-held] '{place}' is in use by another run "
-            f"({holder or 'process unknown'}): wait for it, or choose another directory"
+            "lock-held:lock-2", place=place, holder=holder or "process unknown"
         ) from error
     try:
         with held:
@@ -243,24 +242,15 @@ def _refuse_foreign(place: Path, unfinished: bool, finished: bool) -> None:
     names = {n for n in names if not (n.startswith(".") and n.endswith(".tmp"))}
     stopped = bool(names & STOPPED)
     if stopped and not unfinished:
-        raise ArtefactError(
-            f"[stopped-run] '{place}' holds a run that was stopped: go on with it "
-            f"(pffl run --resume '{place}'), or choose another directory"
-        )
+        raise ArtefactError("stopped-run", place=place)
     names -= STOPPED | {RECORD, SESSION, STEPS}
     if names and MANIFEST not in names:
         shown = ", ".join(sorted(names)[:3])
-        raise ArtefactError(
-            f"[file-exists] '{place}' is not empty and not a run directory (it holds "
-            f"{shown}): choose another one"
-        )
+        raise ArtefactError("file-exists:refuse-foreign", place=place, shown=shown)
     if names:
         read_manifest(place)
     if names and not (stopped or finished):
-        raise UsageError(
-            f"[finished-run] '{place}' holds a finished run, which is kept: choose "
-            f"another directory, such as '{next_free(place)}'"
-        )
+        raise UsageError("finished-run", place=place, next_free=next_free(place))
 
 
 # Reading
@@ -278,20 +268,22 @@ def read_manifest(directory: Path) -> dict[str, str]:
     path = directory / MANIFEST
     if not path.is_file():
         raise ArtefactError(
-            f"[no-run] '{directory}' is not a run directory: no {MANIFEST}"
+            "no-run:read-manifest", directory=directory, manifest=MANIFEST
         )
     source = f"'{path}' is not a manifest of pffl"
     found = records.read(_Manifest, files.read(path), source=source)
     if found.format != FORMAT or found.version not in READABLE:
         raise ArtefactError(
-            f"[other-format] '{path}' is of format {found.format!r}, version "
-            f"{found.version!r}; this is {FORMAT!r}, version {VERSION}"
+            "other-format:read-manifest",
+            path=path,
+            format=found.format,
+            version=found.version,
+            format_2=FORMAT,
+            version_2=VERSION,
         )
     foreign = [n for n in found.files if Path(n).name != n or n in ("", "..")]
     if foreign:
-        raise ArtefactError(
-            f"[outside-directory] '{path}' names files outside its directory: {foreign}"
-        )
+        raise ArtefactError("outside-directory", path=path, foreign=foreign)
     return found.files
 
 
@@ -367,12 +359,11 @@ def read_evidence(directory: Path) -> Evidence:
     path = directory / CERTIFICATE
     if not path.is_file() and (directory / RESULT).is_file():
         raise ArtefactError(
-            f"[file-missing] '{directory}' holds no {CERTIFICATE}; a run that is "
-            f"repeated writes one: pffl run '{directory}' --out NEW"
+            "file-missing:read-evidence", directory=directory, certificate=CERTIFICATE
         )
     plain = records.read(dict[str, Any], files.read(path), source=f"'{path}'")
     if not isinstance(plain.get("evidence"), dict):
-        raise ArtefactError(f"[other-format] '{path}' holds no evidence")
+        raise ArtefactError("other-format:read-evidence", path=path)
     return Evidence.from_dict(plain["evidence"])
 
 
@@ -397,16 +388,14 @@ def read_run(
     place = Path(directory)
     hashes = read_manifest(place)
     if not (place / MODEL).is_file():
-        raise ArtefactError(
-            f"[file-missing] '{place}' holds no {MODEL}: a run that ended writes one"
-        )
+        raise ArtefactError("file-missing:read-run", place=place, model=MODEL)
     expected = {RESULT, MODEL, SPEC, *hashes}
     expected |= {HISTORY} if (place / HISTORY).is_file() else set()
     mismatches = [_mismatch(place / n, hashes.get(n)) for n in sorted(expected)]
     changed = tuple(problem for problem in mismatches if problem)
     if changed and require_verified:
         raise ArtefactError(
-            f"[changed-file] '{place}' is not verified: {'; '.join(changed)}"
+            "changed-file:read-run", place=place, changed="; ".join(changed)
         )
     spec = files.read(place / SPEC) if (place / SPEC).is_file() else b""
     predictor = read_model(place / MODEL, module=module)
@@ -460,15 +449,12 @@ def load(
     """
     place = Path(path)
     if not place.exists():
-        raise ArtefactError(f"[file-missing] '{place}' does not exist")
+        raise ArtefactError("file-missing:load", place=place)
     if not place.is_dir():
         return read_model(place, module=module)
     found = read_run(place, module=module)
     if any(MODEL in text for text in found.mismatches):
-        raise ArtefactError(
-            f"[changed-file] '{place / MODEL}' was changed after the run, whose "
-            "certificate speaks of another model: name the file itself to use it"
-        )
+        raise ArtefactError("changed-file:load", place=place / MODEL)
     return found
 
 
@@ -487,10 +473,7 @@ def model_of(model: object) -> tuple[Predictor, Evidence | None]:
         return model, None
     if isinstance(model, Result):
         return model.predictor, model.evidence
-    raise UsageError(
-        f"[not-a-model] a {type(model).__name__} is no model of ours: give a solution, "
-        "an audit, a predictor, or the path of one"
-    )
+    raise UsageError("not-a-model", name=type(model).__name__)
 
 
 # Training in a directory

@@ -74,7 +74,7 @@ class Trials:
             reason = "is for linear models"
         elif not reason:
             return federation, model
-        raise UsageError(f"[auto-refused] {name} = 'auto' {reason}: give a number")
+        raise UsageError("auto-refused:checked", name=name, reason=reason)
 
     @property
     def plain(self) -> Options:
@@ -145,10 +145,12 @@ def choose_bound(run: Trials) -> Choice:
     if best is None:
         least = min(others, key=lambda trial: trial.error)
         raise NotMetError(
-            f"[no-such-bound] no bound has an error of at most {words(limit)} on the "
-            f"training rows that were set aside: the smallest is {words(least.error)}, "
-            f"at a bound of {words(least.bound or 0.0)}, and {words(free.error)} "
-            f"without bounds; `error_at_most={up(least.error)}` allows that one"
+            "no-such-bound",
+            limit=words(limit),
+            error=words(least.error),
+            bound=words(least.bound or 0.0),
+            error_2=words(free.error),
+            up=up(least.error),
         )
     rows, aside = federation.rows("train"), apart.rows("validation")
     declared = run.options.error_at_most is not None
@@ -239,7 +241,7 @@ def _unbounded(run: Trials, setting: Setting) -> Flow[Problem]:
     why = unmeasurable(problem)
     if why is not None or not np.isnan(bounds).all():
         reason = "is one number for all groups" if why is None else why.missing
-        raise UsageError(f"[auto-refused] bound = 'auto' {reason}: give numbers")
+        raise UsageError("auto-refused:unbounded", reason=reason)
     return problem
 
 
@@ -249,7 +251,7 @@ def _smallest(problem: Problem) -> Flow[float]:
     if found == INTERRUPTED:
         raise KeyboardInterrupt  # half of a search answers nothing
     if isinstance(found, Missing):
-        raise UsageError(f"[auto-refused] bound = 'auto': {found.missing}")
+        raise UsageError("auto-refused:smallest", missing=found.missing)
     low = found.excess(problem.cells.bounds).upper
     return low + HEADROOM * max(0.0, low)
 
@@ -279,10 +281,7 @@ def _evaluated(
     total = yield from ask(Evaluate(problem.task, found.run.point.w, split, M))
     cells = total.column("weight", of="cells")
     if not total.share > 0 or (len(cells) and not cells.any()):
-        raise UsageError(
-            f"[auto-too-few] {name} = 'auto' sets training rows aside, and there are "
-            "too few: give a number"
-        )
+        raise UsageError("auto-too-few", name=name)
     return total
 
 

@@ -115,7 +115,7 @@ class Result:
         """How the model came about: method, rounds, queries, seconds."""
         found = self.evidence.training
         if not isinstance(found, Training):
-            raise UsageError(f"[not-available] {found.missing}")
+            raise UsageError("not-available:training", missing=found.missing)
         return found
 
     @property
@@ -213,7 +213,7 @@ class Result:
         known = kind in ("group_losses", "group_rates", "convergence")
         made: Chart | None = getattr(figures, kind)(self) if known else None
         if made is None:
-            raise UsageError(f"[not-available] there is no chart '{kind}' of this")
+            raise UsageError("not-available:plot", kind=kind)
         return made
 
     def save(self, directory: str | os.PathLike[str]) -> Path:

@@ -67,7 +67,7 @@ def unpack(
     """Read what `pack` wrote, or raise `Malformed` with the reason."""
     metadata, arrays = judge(content, largest=largest, most=most)
     if set(metadata) != {HEADER}:
-        raise Malformed(f"[bad-frame] the header's metadata is not '{HEADER}' alone")
+        raise Malformed("bad-frame:unpack", header=HEADER)
     return Parcel(_json(metadata[HEADER], "own header"), arrays)
 
 
@@ -77,33 +77,29 @@ def judge(
     """Judge the bytes of a safetensors file; return its metadata and arrays."""
     size = len(content)
     if size > largest:
-        raise Malformed(
-            f"[too-large] {size:,} bytes, where at most {largest:,} are accepted"
-        )
+        raise Malformed("too-large:judge", size=size, largest=largest)
     length = int.from_bytes(content[:8], "little")
     if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
         raise Malformed(
-            f"[bad-frame] a header of {length:,} bytes is announced in {size:,} bytes "
-            f"(at most {MAX_HEADER_BYTES:,} are accepted)"
+            "bad-frame:judge",
+            length=length,
+            size=size,
+            max_header_bytes=MAX_HEADER_BYTES,
         )
     table = _json(content[8 : 8 + length], "header")
     metadata = table.pop("__metadata__", None)
     if not isinstance(metadata, dict):
-        raise Malformed("[bad-frame] the header has no metadata")
+        raise Malformed("bad-frame:judge-2")
     if len(table) > most:
-        raise Malformed(
-            f"[too-many-arrays] {len(table)} arrays, where at most {most} may be"
-        )
+        raise Malformed("too-many-arrays", n_table=len(table), most=most)
     places = {name: _place(name, entry) for name, entry in table.items()}
     end = 0
     for _, _, begin, stop in sorted(places.values(), key=lambda place: place[2:]):
         if begin != end:
-            raise Malformed("[bad-layout] arrays overlap or leave holes")
+            raise Malformed("bad-layout:judge")
         end = stop
     if end != size - 8 - length:
-        raise Malformed(
-            f"[bad-layout] arrays take {end:,} bytes of {size - 8 - length:,}"
-        )
+        raise Malformed("bad-layout:judge-2", end=end, size=size - 8 - length)
     return metadata, {
         name: np.frombuffer(
             content, dtype, math.prod(shape), 8 + length + begin
@@ -123,22 +119,20 @@ def _place(name: str, entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, 
     except (TypeError, ValueError, KeyError):
         good = False
     if not good or end - begin != math.prod(shape) * dtype.itemsize:
-        raise Malformed(
-            f"[bad-array] array {repr(name)[:80]} is announced as {repr(entry)[:80]}"
-        )
+        raise Malformed("bad-array", name=repr(name)[:80], entry=repr(entry)[:80])
     return dtype, shape, begin, end
 
 
 def _json(text: object, what: str) -> dict[str, Any]:
     """Parse an object of plain values; no NaN, no infinity."""
     if not isinstance(text, str | bytes):
-        raise Malformed(f"[not-text] the {what} is not text")
+        raise Malformed("not-text:json", what=what)
     try:
         plain = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"[not-json] the {what} is not JSON: {error}") from error
+        raise Malformed("not-json:json", what=what, error=error) from error
     if not isinstance(plain, dict):
-        raise Malformed(f"[not-json] the {what} is not a JSON object")
+        raise Malformed("not-json:json-2", what=what)
     return plain
 
 

@@ -93,7 +93,7 @@ def check_run(
             checks = _verify.verify(place, rows)
         stated = _verify.read_run(place)[0]
     except _verify.Unreadable as error:
-        raise ArtefactError(f"[bad-certificate] {error}") from error
+        raise ArtefactError("bad-certificate", error=error) from error
     try:
         checks += check_again(place, stated, own, audited)
     except (PFFLError, ValueError, ArithmeticError) as error:
@@ -173,13 +173,10 @@ def open_rows(
     try:
         stated = _verify.read_run(run)[0]
     except _verify.Unreadable as error:
-        raise ArtefactError(f"[bad-certificate] {error}") from error
+        raise ArtefactError("bad-certificate", error=error) from error
     kind = stated["evidence"]["model"]["kind"]
     if model is None and kind == Probabilities.name:
-        raise UsageError(
-            "[needs-model] the model is known by its predictions only: --model FILE "
-            "gives them"
-        )
+        raise UsageError("needs-model")
     source = of_run(folder, data).data
     audited, federation = open_model(model or folder / MODEL, source)
     predictor = audited.predictor

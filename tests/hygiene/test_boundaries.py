@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from string import Formatter
 
 from pffl import errors
 
@@ -15,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 CODE = re.compile(r"\[[a-z0-9]+(-[a-z0-9]+)+\] ")
 INSIDE = ROOT / "tests" / "inside.py"
 #: Errors whose class says what is wrong; all others name it in brackets.
+SENTENCES = errors.sentences()
 NAMED = {"Malformed", "Unreadable", "UsageError"}
 OURS = {n for n, c in inspect.getmembers(errors, inspect.isclass) if n != "Problems"}
 CODED = OURS - NAMED - {"MissingExtraError"}
@@ -72,9 +74,25 @@ def test_every_message_of_an_error_has_a_code() -> None:
             ) or name == "MissingExtraError":
                 continue
             text = first_text(node.args[0])
-            if text is not None and not CODE.match(text):
+            if text is not None and not CODE.match(text) and text not in SENTENCES:
                 lacking.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert lacking == []
+
+
+def test_every_sentence_is_raised_with_its_fields() -> None:
+    """What errors.toml says is said somewhere, and names what is given there."""
+    raised = dict[str, list[set[str]]]()
+    for _, tree in trees("src/pffl"):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and node.args:
+                key = getattr(node.args[0], "value", None)
+                if isinstance(key, str) and key in SENTENCES:
+                    given = {str(word.arg) for word in node.keywords}
+                    raised.setdefault(key, []).append(given)
+    assert set(raised) == set(SENTENCES)
+    for key, text in SENTENCES.items():
+        named = {name for _, name, _, _ in Formatter().parse(text) if name}
+        assert all(named <= given for given in raised[key]), key
 
 
 def test_tests_compare_codes_of_our_errors_and_not_their_prose() -> None:

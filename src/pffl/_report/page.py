@@ -445,10 +445,7 @@ def _read(place: Path, known: Conclusions | None, made: str) -> Contents:
     if (place / RESULT).is_file():
         read_evidence(place)  # says what to do
     if monitor is None:
-        raise ArtefactError(
-            f"[unknown-folder] {place}: neither a run, nor an audit, a "
-            "comparison or a monitor"
-        )
+        raise ArtefactError("unknown-folder", place=place)
     return Contents(monitor=monitor)
 
 

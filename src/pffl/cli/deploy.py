@@ -42,7 +42,7 @@ def deploy(
 
         raise typer.Exit(0 if _show_checks(look(check)) else 5)
     if spec is None or sites is None or out is None:
-        raise UsageError("[missing-option] SPEC, --sites LINES, -o DIR; or --check DIR")
+        raise UsageError("missing-option:deploy")
     from pffl.config import merge, parse, parse_setting
     from pffl.deploy.coordinator import Address, estimate
     from pffl.deploy.coordinator import deploy as write
@@ -127,7 +127,7 @@ def join(
     for text in peer or []:
         name, sign, print_ = text.partition("=")
         if not sign or not name.strip():
-            raise UsageError(f"[wrong-value] --peer SITE=FINGERPRINT. Got {text!r}")
+            raise UsageError("wrong-value:join", text=text)
         peers[name.strip()] = print_.strip()
     if not (trust_keys or yes):
         for name in joining.peers:
@@ -142,7 +142,7 @@ def join(
         terminal.note(note)
     _show_counts(found)
     if not yes and not typer.confirm("Join?"):
-        raise UsageError("[not-agreed] nothing was joined")
+        raise UsageError("not-agreed:join")
     joining.agree(found.silo, compared=not trust_keys)
     terminal.show("Joined. Now,", *joining.commands())
 
@@ -158,7 +158,7 @@ def serve(
     from pffl.deploy.join import SiteFolder, SiteServer
 
     if os.geteuid() == 0:
-        raise UsageError("[as-root] run this as the site's own account, not as root")
+        raise UsageError("as-root")
     server = SiteServer(SiteFolder.find(site), node_account)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: server.stop())

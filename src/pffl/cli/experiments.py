@@ -55,7 +55,7 @@ def compare(
         given = given.where("constraint.bound", "auto")
     job = given.build()
     if (constraint := job.spec.constraint) is None:
-        raise UsageError("[needs-constraint] a comparison needs a constraint")
+        raise UsageError("needs-constraint:compare")
     folder = out or Path("runs") / f"compare-{job.spec.data.name}"
     validation = bool(values) or trials > 0
     with counted("seed") as report:
@@ -147,9 +147,7 @@ def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
     for text in texts:
         key, _, values = text.partition("=")
         if not (key and values):
-            raise UsageError(
-                f"[wrong-setting] --grid takes KEY=VALUE,VALUE. Got {text!r} instead."
-            )
+            raise UsageError("wrong-setting:grid", text=text)
         out[key.strip()] = [parse_setting(f"it={one}")["it"] for one in listed(values)]
     return out
 
@@ -202,9 +200,9 @@ def report(
     from pffl.config import stated
 
     if settings and not card:
-        raise UsageError("[no-effect] --set has an effect with --card alone")
+        raise UsageError("no-effect:report")
     if card and (title or show):
-        raise UsageError("[options-conflict] --card is without --title and --open")
+        raise UsageError("options-conflict:report")
     place = out or Path("card.md" if card else "report.html")
     if card:
         write_card(subject, out=place, **vars(stated(settings or [])))

@@ -159,17 +159,15 @@ def verify(
         terminal.show(f"Verifier written to {script}: python {script} RUN [ROWS]")
         return
     if path is None:
-        raise UsageError("[nothing-to-verify] say which run: pffl verify RUN [ROWS]")
+        raise UsageError("nothing-to-verify")
     if path.is_file() and path.suffix not in (".html", ".json"):
-        raise UsageError(f"[no-run] '{path}' is neither a run's folder nor its page")
+        raise UsageError("no-run:verify", path=path)
     if export:
         open_rows(path, data, model)[0].export(export)
         terminal.show(f"Rows written to {export}")
         return
     if arithmetic and (data or model):
-        raise UsageError(
-            "[options-conflict] --arithmetic opens no data: leave out ROWS and --model"
-        )
+        raise UsageError("options-conflict:verify")
     rows: Any = data if data and is_prepared(Path(data)) else None
     audited = None
     if rows is None and not arithmetic and (data or path.suffix != ".html"):

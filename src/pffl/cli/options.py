@@ -112,10 +112,7 @@ def takes(
             draft = None
             if data is not None or any(given.values()) or set_:
                 if values.get("resume") is not None:
-                    raise UsageError(
-                        "[options-conflict] --resume continues a run as it was: leave "
-                        "out DATA and options"
-                    )
+                    raise UsageError("options-conflict:wrapper")
                 draft = Draft.of(data, given, set_ or [])
                 draft.refuse(command.__name__, *unused.split())
             command(draft, **values)
@@ -285,7 +282,7 @@ class Draft:
         from pffl.config import merge, named, parse_setting
 
         if data is None:
-            raise UsageError("[missing-data] DATA is missing")
+            raise UsageError("missing-data:of")
         sections, file, base = named(data)
         options: dict[str, Any] = {}
         for name, text in given.items():
@@ -322,7 +319,7 @@ class Draft:
                 found.add(key)
         with Problems(self.source, UsageError) as problems:
             for key in sorted(found):
-                problems.add(f"[no-effect] 'pffl {command}' makes no use of {key}")
+                problems.add("no-effect:refuse", command=command, key=key)
 
     def where(self, key: str, value: object) -> Draft:
         """Return a draft with another value of one key."""
@@ -417,15 +414,10 @@ def bound(given: Sequence[str]) -> Number | dict[str, Number]:
         cell, _, found = text.rpartition("=")
         value = read_text(found.strip(), float)
         if isinstance(value, str) and value != "auto":
-            raise UsageError(
-                "[wrong-value] --bound takes NUMBER (with a point), GROUP=NUMBER or "
-                f"auto. Got {text!r} instead."
-            )
+            raise UsageError("wrong-value:bound", text=text)
         cells[cell.strip()] = value
     if "" in cells and len(given) > 1:
-        raise UsageError(
-            "[bounds-mixed] --bound: give one number for all, or GROUP=NUMBER for each"
-        )
+        raise UsageError("bounds-mixed:bound")
     return cells.get("", cells)
 
 

@@ -59,24 +59,16 @@ def run(
 
     if resume is not None:
         if out is not None:
-            raise UsageError(
-                "[options-conflict] --resume continues in its own directory: leave out "
-                "--out"
-            )
+            raise UsageError("options-conflict:run")
         if not (resume / driver.SPEC).is_file():
-            raise ArtefactError(
-                f"[no-stopped-run] '{resume}' holds no run that was stopped: there is "
-                f"no {driver.SPEC}"
-            )
+            raise ArtefactError("no-stopped-run", resume=resume, spec=driver.SPEC)
         draft = Draft.of(str(resume / driver.SPEC), {})
     if draft is None:
-        raise UsageError("[missing-data] DATA is missing: give it, or --resume DIR")
+        raise UsageError("missing-data:run")
     spec = draft.check()
     deployed = spec.settings.engine == engines.DEPLOYED
     if draft.sections.get("policy") and not deployed:
-        raise UsageError(
-            f"[no-effect] {draft.source}: [policy] goes with [run] engine = 'flower'"
-        )
+        raise UsageError("no-effect:run", source=draft.source)
     train = _run_deployed if deployed else _run_here
     directory, found, code = train(spec, out, resume)
     if found is not None:
@@ -125,9 +117,7 @@ def _run_deployed(
     from pffl.evidence.conclude import conclude
 
     if (given := spec.data.federation) is None:
-        raise UsageError(
-            "[not-deployed] engine = 'flower': give the folder that 'pffl deploy' wrote"
-        )
+        raise UsageError("not-deployed:run-deployed")
     folder = given.parent
     place = resume or out or runs.make_next("runs", folder.resolve().name)
     planned = Launch(folder, place.resolve(), resume is not None)
@@ -264,7 +254,7 @@ def feasible(
         return
     draft, bounded = draft.with_a_bound()
     if certify is not None and not bounded:
-        raise UsageError("[needs-bound] what is certified is a bound: --bound NUMBER")
+        raise UsageError("needs-bound:feasible")
     unused = ["method.*", "privacy.*"]
     if certify is None:
         unused += ["model.l2", "run.confidence", "run.weighting", "run.weight_bound"]
@@ -351,9 +341,7 @@ def data(
     path = given.get("path")
     if isinstance(path, str) and not {"label", "group"} <= set(given):
         if columns:
-            raise UsageError(
-                "[missing-option] --columns also needs --label and --group"
-            )
+            raise UsageError("missing-option:data")
         _show_columns(str(draft.base / path))
         return
     from pffl.progress import arriving
@@ -374,7 +362,7 @@ def _show_declaration(federation: Federation, values: Mapping[str, object]) -> N
     from pffl.data.table import declare
 
     if not isinstance(path := values.get("path"), str):
-        raise UsageError("[needs-rows] --columns declares the columns of a table")
+        raise UsageError("needs-rows:show-declaration")
     silo = [str(values["silo"])] if "silo" in values else []
     columns = declare(read_table(path)[0], federation.encoding, *silo)
     typer.echo("# declared from a public or made-up table: never from the private one")

@@ -42,7 +42,7 @@ def check_whole(problems: Problems, *, least: int = 1, **values: float) -> None:
     for name, value in values.items():
         if int(value) != value or value < least:
             wanted = f"a whole number ≥ {least}. Got {value} instead."
-            problems.add(f"[wrong-value] '{name}' must be {wanted}")
+            problems.add("wrong-value:check-whole", name=name, wanted=wanted)
 
 
 def check_choice(
@@ -51,7 +51,7 @@ def check_choice(
     """Note an option outside the choices."""
     if value not in choices:
         wanted = f"one of {tuple(choices)}. Got '{value}' instead."
-        problems.add(f"[wrong-value] '{name}' must be {wanted}")
+        problems.add("wrong-value:check-whole", name=name, wanted=wanted)
 
 
 # Shapes, numbers and codes
@@ -72,9 +72,9 @@ def check_silos(
     """
     names = [silo.name for silo in silos]
     if not silos:
-        problems.add("[no-silos] no silos")
+        problems.add("no-silos:check-silos")
     if repeated := sorted(n for n, count in Counter(names).items() if count > 1):
-        problems.add(f"[repeated-name] repeated silo names: {listing(repeated)}")
+        problems.add("repeated-name:check-silos", repeated=listing(repeated))
     trained = {silo.name: silo.splits.get("train") for silo in silos}
     bare = [
         name
@@ -82,7 +82,7 @@ def check_silos(
         if rows is None or not (empty or len(rows.counting))
     ]
     if bare:
-        problems.add(f"[no-training-rows] silos without training rows: {listing(bare)}")
+        problems.add("no-training-rows:check-silos", bare=listing(bare))
     for silo in silos:
         for split, rows in silo.splits.items():
             for code, told in _row_problems(schema, rows):
@@ -91,10 +91,7 @@ def check_silos(
     if labels and schema.labels and not problems.found:
         seen = {y for r in trained.values() if r for y in (r.y.min(), r.y.max())}
         if len(seen) == 1:
-            problems.add(
-                "[one-class] all training rows have the label "
-                f"'{schema.labels[int(seen.pop())]}': there is nothing to learn"
-            )
+            problems.add("one-class:check-silos", label=schema.labels[int(seen.pop())])
 
 
 def _row_problems(schema: Schema, rows: Rows) -> Iterator[tuple[str, str]]:

@@ -97,7 +97,7 @@ def as_column(values: object) -> NDArray[np.generic]:
     array(['a', nan], dtype=object)
     """
     if is_sparse(values):
-        raise DataError("[wrong-sparse] a column is a vector: .toarray().ravel()")
+        raise DataError("wrong-sparse")
     column = np.asarray(values)
     if column.dtype.kind in "US" and not hasattr(values, "dtype"):
         return np.asarray(values, dtype=object)
@@ -111,7 +111,7 @@ def encode_values(values: object, what: str) -> tuple[tuple[str, ...], IntArray]
     """
     column = as_column(values)
     if column.ndim != 1:
-        raise DataError(f"[wrong-shape] {what}: not one column: shape {column.shape}")
+        raise DataError("wrong-shape:encode-values", what=what, shape=column.shape)
     if column.dtype.kind == "U":  # text, and no value is missing
         names, codes = np.unique(column, return_inverse=True)
         return tuple(names.tolist()), codes
@@ -134,7 +134,7 @@ def factorize(values: Any) -> tuple[IntArray, list[Any]]:
     except TypeError as error:
         name = getattr(values, "name", None)
         told = f"column '{name}': a cell holds a list or a table, not a value"
-        raise DataError(f"[not-a-value] {told}") from error
+        raise DataError("not-a-value", told=told) from error
     return codes, list(pd.Index(distinct))
 
 
@@ -322,7 +322,7 @@ class Column(Record):
             ),
         }
         if told := next((text for text, found in wrong.items() if found), None):
-            raise DataError(f"[bad-column] column '{self.name}': {told}")
+            raise DataError("bad-column:column", name=self.name, told=told)
 
     def as_dict(self) -> dict[str, object]:
         """Plain form: the name, the kind, and what is not as usual."""
@@ -411,7 +411,7 @@ class TableEncoder(Record):
     def __post_init__(self) -> None:
         if len(self.typed) not in (0, len(self.labels)):
             told = f"{len(self.typed)} classes for {len(self.labels)} labels"
-            raise DataError(f"[wrong-labels] {told}")
+            raise DataError("wrong-labels", told=told)
 
     @classmethod
     def of_numbers(cls, schema: Schema, typed: tuple[Value, ...] = ()) -> TableEncoder:

@@ -73,7 +73,7 @@ def as_weights(values: NDArray[np.generic]) -> FloatArray:
     """Return weights given as an array; refuse what cannot be one."""
     weights = np.asarray(_floats(values, "sample_weight"), dtype=np.float64)
     if told := checks.weight_problem(weights):
-        raise DataError(f"[bad-weights] sample_weight: {told}")
+        raise DataError("bad-weights:as-weights", told=told)
     return weights
 
 
@@ -82,7 +82,7 @@ def _floats(values: Any, what: str) -> Matrix:
     try:
         return as_inputs(values)
     except (TypeError, ValueError) as error:
-        raise DataError(f"[not-numbers] {what}: not a number: {error}") from error
+        raise DataError("not-numbers:floats", what=what, error=error) from error
 
 
 def _check_order(X: Any, **others: Any) -> None:
@@ -92,10 +92,7 @@ def _check_order(X: Any, **others: Any) -> None:
             continue
         first, own = X.index, other.index
         if not first.equals(own) and first.sort_values().equals(own.sort_values()):
-            raise DataError(
-                f"[other-order] the rows of '{name}' have the index of X in another "
-                f"order: align them, as by {name}.loc[X.index]"
-            )
+            raise DataError("other-order:check-order", name=name)
 
 
 class PooledRows(NamedTuple):
@@ -243,8 +240,7 @@ class Federation:
         wrong = [key for key in ("label", "group") if key not in options]
         if wrong := wrong + [key for key in options if key not in keys]:
             raise UsageError(
-                f"[wrong-keyword] from_table: {listing(map(repr, wrong))} missing or "
-                f"not known; it takes {', '.join(keys)}"
+                "wrong-keyword", wrong=listing(map(repr, wrong)), keys=", ".join(keys)
             )
         name = Path(table).stem if isinstance(table, str | os.PathLike) else "table"
         known = tables.encode_table(table, TableOptions(**options))
@@ -340,8 +336,7 @@ class Federation:
         expected = dict.fromkeys(vectors, target.shape[:1])
         if shapes != {"X": (len(target), len(features)), **expected}:
             raise DataError(
-                f"[wrong-shape] X must have a row for each label and {len(features)} "
-                f"columns, all else must be vectors as long. Got the shapes {shapes}."
+                "wrong-shape:from-arrays", n_features=len(features), shapes=shapes
             )
         labels, weight = tuple[str, ...](), None
         coded: list[tuple[tuple[str, ...], IntArray]] = []
@@ -356,7 +351,7 @@ class Federation:
                     numbers = values.dtype.kind == "f" and (values % 1 != 0).any()
                     if numbers and len(coded[-1][0]) > tables.MAX_NUMERIC_GROUPS:
                         told = "many different numbers: cut it into bands"
-                        problems.add(f"[too-many-groups] {where}: {told}")
+                        problems.add("too-many-groups", where=where, told=told)
             with noted(problems):
                 inputs = _floats(inputs, "X")
             if sample_weight is not None:
@@ -488,17 +483,14 @@ class Federation:
         with Problems("not private", UsageError) as problems:
             if self.undeclared:
                 problems.add(
-                    "[needs-columns] kinds, values and groups were read off the rows, "
-                    f"and would tell of them: {listing(map(repr, self.undeclared))}; "
-                    f"declare them (`columns=`, [columns]): {tables.REMEDY}"
+                    "needs-columns",
+                    undeclared=listing(map(repr, self.undeclared)),
+                    remedy=tables.REMEDY,
                 )
             apart = {s for silo in self.silos for s in silo.splits}
             apart -= {"train", "test"}
             if apart:
-                problems.add(
-                    "[not-under-noise] rows set apart for "
-                    f"{listing(sorted(apart))}: a private run asks nothing of them"
-                )
+                problems.add("not-under-noise:keyed", apart=listing(sorted(apart)))
         share = self.test_fraction if "test" in self.splits else 0.0
         there = {silo.name: silo for silo in self.silos}
         empty = self.silos[0].rows("train").take(np.zeros(0, np.int64))
@@ -515,9 +507,7 @@ class Federation:
         All rows of a person stay together. See `pffl.Promise`.
         """
         if CALIBRATION in self.splits:
-            raise UsageError(
-                "[repeated-calibration] there are calibration rows already"
-            )
+            raise UsageError("repeated-calibration")
         (rows, codes), people = self._whole("train"), None
         if rows.person is not None:
             many = int(rows.person.max(initial=-1)) + 1
@@ -617,9 +607,7 @@ class Federation:
             write(place, stream.getvalue())
             return
         if not isinstance(X, np.ndarray):
-            raise DataError(
-                f"[wrong-format] '{place}': sparse inputs are exported to an npz file"
-            )
+            raise DataError("wrong-format", place=place)
         wide = X.astype(np.float64) if X.dtype == np.float32 else X
         inputs = pd.DataFrame(wide, columns=list(self.schema.features))
         table = pd.concat([pd.DataFrame(columns), inputs], axis=1)

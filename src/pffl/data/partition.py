@@ -117,11 +117,9 @@ def silo_names(silos: int, rows: int | None = None) -> tuple[str, ...]:
     if isinstance(silos, bool) or int(silos) != silos or silos < 1:
         raise UsageError(f"'silos' must be a whole number ≥ 1. Got {silos} instead.")
     if rows == 0:
-        raise DataError("[no-rows] there are no rows to share out over silos")
+        raise DataError("no-rows:silo-names")
     if rows is not None and silos > rows:
-        raise DataError(
-            f"[no-training-rows] {silos:,} silos for {rows:,} rows: too many"
-        )
+        raise DataError("no-training-rows:silo-names", silos=silos, rows=rows)
     return tuple(f"silo {k + 1:0{len(str(silos))}d}" for k in range(silos))
 
 
@@ -178,7 +176,7 @@ def split_index(
             parts = {split: np.flatnonzero(own == split) for split in _used(fractions)}
         plan.append((name, {split: members[k][part] for split, part in parts.items()}))
     if not plan:
-        raise DataError("[no-training-rows] no silo has rows")
+        raise DataError("no-training-rows:split-index")
     return plan
 
 
@@ -246,7 +244,7 @@ def check_fractions(fractions: Mapping[str, float]) -> None:
                 problems.add(wrong(f"{name}_fraction", "a split", "in [0, 1)", value))
         if sum(fractions.values()) >= 1:
             told = f"{' and '.join(fractions)} leave nothing to train on"
-            problems.add(f"[no-training-rows] {told}")
+            problems.add("no-training-rows:check-fractions", told=told)
 
 
 def keyed_silos(
@@ -264,7 +262,7 @@ def keyed_silos(
     names = [b"" if simulated else silo.name.encode() for silo in silos]
     if whole.person is not None:
         if ids is None:
-            raise UsageError("[needs-ids] a keyed hash of people needs their ids")
+            raise UsageError("needs-ids")
         counted: dict[int, tuple[bytes, int]] = {}
         content = list(row_contents(whole))
         for i, who in enumerate(whole.person.tolist()):

@@ -97,8 +97,7 @@ def read_table(
         for column, last in frame.iloc[-1].items():
             if isinstance(last, str) and last.strip(" :").casefold() in TOTALS:
                 raise DataError(
-                    f"[total-line] '{text.path.name}': the last line is a total "
-                    f"('{last}' in column '{column}'), not a row: remove it"
+                    "total-line", name=text.path.name, last=last, column=column
                 )
     names = [str(name).strip() for name in frame.columns]
     first = {name: names.index(name) for name in names if name}
@@ -108,7 +107,7 @@ def read_table(
             notes.append(f"column '{name}' is repeated with the same values")
             if not frame.iloc[:, place].equals(frame.iloc[:, first[name]]):
                 told = f"column '{name}' occurs twice with different values: rename one"
-                raise DataError(f"[repeated-column] {told}")
+                raise DataError("repeated-column:read-table", told=told)
     kept = frame.iloc[:, list(first.values())].set_axis(list(first), axis=1)
     keeps = numbered and frame.index.name == LINE
     return kept if keeps else kept.reset_index(drop=True), notes
@@ -153,7 +152,7 @@ def read_chunks(
         there = list(map(str, frame.columns))
         require(wanted, there, subject)
         if twice := [name for name in wanted if there.count(name) > 1]:
-            raise DataError(f"[repeated-column] column '{twice[0]}' occurs twice")
+            raise DataError("repeated-column:read-chunks", twice=twice[0])
         yield frame
 
 
@@ -165,10 +164,12 @@ def require(names: Sequence[str], there: Sequence[str], subject: str) -> None:
         for name, known in close.items():
             if known:
                 hint = f"did you mean '{known[0]}'?"
-                problems.add(f"[missing-column] no column '{name}': {hint}")
+                problems.add("missing-column:require", name=name, hint=hint)
         if strange := [repr(name) for name, known in close.items() if not known]:
             hint = f"there are {listing(map(repr, there))}"
-            problems.add(f"[missing-column] no column {listing(strange)}: {hint}")
+            problems.add(
+                "missing-column:require-2", strange=listing(strange), hint=hint
+            )
 
 
 def is_number(text: str) -> bool:
@@ -230,15 +231,12 @@ class TextFile:
         kind = next((k for first, k in NOT_TEXT.items() if start.startswith(first)), "")
         utf_16 = start[:2] in (b"\xff\xfe", b"\xfe\xff")
         if not start.strip():
-            raise DataError(f"[empty-file] '{path.name}': the file is empty")
+            raise DataError("empty-file", name=path.name)
         if kind:
-            raise DataError(
-                f"[not-a-table] '{path.name}': {kind}, not a text table: save it as "
-                "CSV or Parquet (of a model, `pffl audit` takes predictions)"
-            )
+            raise DataError("not-a-table:scan", name=path.name, kind=kind)
         if b"\0" in start and not utf_16:
             told = "a zero byte: not a text table (a packed one ends with .gz or .zip)"
-            raise DataError(f"[not-text] '{path.name}': {told}")
+            raise DataError("not-text:scan", name=path.name, told=told)
         known = ["utf-16"] if utf_16 else ["utf-8-sig", "cp1252"]
         for encoding in known:
             head = start.decode(encoding, "replace")
@@ -258,7 +256,7 @@ class TextFile:
                 text._check_records(head)
                 return text
         told = f"no text in {' or '.join(known)}: save it as UTF-8"
-        raise DataError(f"[not-text] '{path.name}' is {told}")
+        raise DataError("not-text:scan-2", name=path.name, told=told)
 
     @contextmanager
     def records(self) -> Iterator[Any]:
@@ -341,19 +339,13 @@ def _check_header(
     lines = [line.split() for line in head.splitlines()[:PROBED_RECORDS]]
     fields = {len(line) for line in lines if line}
     if len(header) == 1 and len(lines) > 2 and len(fields) == 1 and fields != {1}:
-        problems.add(
-            "[blank-separated] fields are separated by blanks: write commas between "
-            "them, and a first line with the names of the columns"
-        )
+        problems.add("blank-separated")
     pairs = zip(header, first, strict=False)
     numbers = [float(n) for n, v in pairs if is_number(n) and is_number(v)]
     rising = all(a < b and b.is_integer() for a, b in pairwise([-1.0, *numbers]))
     years = numbers and numbers[0] >= 1900 and numbers[-1] <= 2100
     if numbers and not (rising and (years or numbers[-1] <= len(header))):
-        problems.add(
-            f"[no-header] the first line holds values ({listing(header[:4])}, …), not "
-            "names: add a line with the names of the columns above it"
-        )
+        problems.add("no-header", header=listing(header[:4]))
 
 
 # Other files and frames
@@ -374,7 +366,7 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
         names = [n for n in archive.namelist() if n[-1] != "/" and "__MACOSX" not in n]
         if len(names) != 1:
             told = f"an archive of {len(names)} files: unpack the one that is meant"
-            raise DataError(f"[several-files] '{path.name}' is {told}")
+            raise DataError("several-files", name=path.name, told=told)
         yield stack.enter_context(archive.open(names[0]))
 
 
@@ -382,7 +374,7 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
 def _readable(path: Path) -> Iterator[None]:
     """Say which file cannot be read, or which package is missing."""
     if not path.is_file():
-        raise DataError(f"[file-missing] '{path}' is not a file")
+        raise DataError("file-missing:readable", path=path)
     try:
         yield
     except (DataError, UnicodeDecodeError):
@@ -390,13 +382,10 @@ def _readable(path: Path) -> Iterator[None]:
     except ImportError as error:
         if path.suffix.lower() in PARQUET:
             raise MissingExtraError("parquet", "reading Parquet files") from error
-        raise DataError(
-            f"[missing-package] to read '{path.name}', pandas needs another package "
-            f"({error}); or save the table as CSV"
-        ) from error
+        raise DataError("missing-package", name=path.name, error=error) from error
     except DAMAGED as error:
         told = f"'{path.name}' cannot be read, or is damaged: {error}"
-        raise DataError(f"[cannot-read] {told}") from error
+        raise DataError("cannot-read:readable", told=told) from error
 
 
 def _read_binary(path: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -437,7 +426,4 @@ def _as_pandas(table: Any) -> pd.DataFrame:
     except ImportError as error:
         raise MissingExtraError("parquet", "taking this frame") from error
     except TypeError as error:
-        raise DataError(
-            f"[not-a-table] {type(table).__name__} is not a table: give a file, or a "
-            "DataFrame of pandas, polars or Arrow (a lazy one: collect it)"
-        ) from error
+        raise DataError("not-a-table:as-pandas", name=type(table).__name__) from error

@@ -37,9 +37,7 @@ def as_csr(X: Any) -> csr_array:
     from scipy.sparse import csr_array
 
     if X.dtype.kind not in "biuf":
-        raise DataError(
-            f"[not-numbers] sparse inputs must be real numbers, not of type {X.dtype}"
-        )
+        raise DataError("not-numbers:as-csr", dtype=X.dtype)
     rows = csr_array(X, dtype=np.float64)
     if not (rows.has_canonical_format and rows.data.all()):
         rows = rows.copy()
@@ -241,8 +239,10 @@ class Silo:
         """Rows of one split."""
         if split not in self.splits:
             raise UsageError(
-                f"[unknown-split] silo '{self.name}' has no split '{split}': there "
-                f"are {sorted(self.splits)}"
+                "unknown-split:rows",
+                name=self.name,
+                split=split,
+                splits=sorted(self.splits),
             )
         return self.splits[split]
 

@@ -90,9 +90,9 @@ class Schema:
                     twice = sorted(
                         n for n, count in Counter(names).items() if count > 1
                     )
-                    problems.add(f"[repeated-name] {what}: repeated names {twice}")
+                    problems.add("repeated-name:schema", what=what, twice=twice)
             if not self.attributes or not all(a.values for a in self.attributes):
-                problems.add("[needs-group] no protected attribute, or one of no value")
+                problems.add("needs-group:schema")
 
     @property
     def n_features(self) -> int:
@@ -152,9 +152,7 @@ class Schema:
         """Code of the named attribute's value in each of `groups`."""
         names = [a.name for a in self.attributes]
         if name not in names:
-            raise DataError(
-                f"[unknown-group] no protected attribute '{name}': there are {names}"
-            )
+            raise DataError("unknown-group:attribute-codes", name=name, names=names)
         sizes = tuple(len(a.values) for a in self.attributes)
         codes = np.unravel_index(np.arange(len(self.groups)), sizes)
         return codes[names.index(name)].astype(np.int64)

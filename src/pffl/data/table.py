@@ -81,15 +81,15 @@ class TableOptions:
             for key, kinds in (("missing", Missing), ("missing_label", MissingLabel)):
                 check_choice(problems, key, vars(self)[key], get_args(kinds))
             if not self.group:
-                problems.add("[needs-group] name a protected column: `group=`")
+                problems.add("needs-group:tableoptions")
             if self.silo is not None and self.silos is not None:
                 told = "give the silo column (`silo=`) or a number (`silos=`)"
-                problems.add(f"[needs-silos] {told}")
+                problems.add("needs-silos:tableoptions", told=told)
             if kind != "equal" and not (self.silo or self.silos):
-                problems.add("[needs-silos] a partition needs a number: `silos=`")
+                problems.add("needs-silos:tableoptions-2")
             if kind == "quantile_bands" and by is None:
                 told = "bands need a column: `partition=('quantile_bands', COLUMN)`"
-                problems.add(f"[needs-column] {told}")
+                problems.add("needs-column", told=told)
             with noted(problems):
                 columns_of(self.columns)
 
@@ -133,7 +133,7 @@ def encode_table(table: Table, options: TableOptions) -> dict[str, Any]:
         notes.append(f"{absent:,} rows without a label were left out")
         frame = frame[frame[label].notna()]
     if not len(frame):
-        raise DataError(f"[no-rows] no rows with a label '{label}'")
+        raise DataError("no-rows:encode-table", label=label)
 
     columns, warnings = list[Column](), list[str]()
     read_off = {*chosen, *options.coded} - {*known}
@@ -150,7 +150,7 @@ def encode_table(table: Table, options: TableOptions) -> dict[str, Any]:
             columns += [] if column_of is None else [column_of]
             warnings += odd
         if not columns:
-            problems.add("[no-inputs] no column is left as an input")
+            problems.add("no-inputs")
         labels = _labels(frame, options, known, problems)
         groups = [_attribute(frame[n], known, problems) for n in options.group]
         given: Any = known[label].values if label in known else frame[label]
@@ -169,14 +169,9 @@ def encode_table(table: Table, options: TableOptions) -> dict[str, Any]:
             where = f"protected attribute '{group.name}'"
             warnings += infer.odd_values(where, group.values)
     elif marks:
-        raise UsageError(
-            "[options-conflict] `columns=` declares all columns: leave out `missing=`"
-        )
+        raise UsageError("options-conflict:encode-table")
     elif LATIN in notes:  # one odd letter says how all of the text is read
-        raise DataError(
-            "[not-text] declared columns are read from UTF-8 text: no one's letters "
-            "may change how others' are read: save the file as UTF-8"
-        )
+        raise DataError("not-text:encode-table")
     if among := [repr(c.name) for c in columns if c.name in options.group]:
         warn(f"protected attribute among the inputs: {', '.join(among)}")
     for warning in warnings:
@@ -274,7 +269,7 @@ def columns_of(declared: Declared) -> Known:
         for name, given in entries:
             if not isinstance(given, Mapping):
                 told = "say what each column holds by keys: {'age': {'kind': 'number'}}"
-                problems.add(f"[bad-column] columns: '{name}': {told}")
+                problems.add("bad-column:columns-of", name=name, told=told)
                 continue
             told = [{"kind": kind} for key, kind in KINDS.items() if key in given]
             plain: dict[str, Any] = {"name": name, **(told or [{}])[0], **given}
@@ -343,7 +338,7 @@ def _inputs(frame: pd.DataFrame, options: TableOptions) -> tuple[list[str], list
     with Problems("table", DataError) as problems:
         for name in dict.fromkeys(given):
             if given.count(name) > 1 and {name} != {options.silo} & set(options.group):
-                problems.add(f"[wrong-column] '{name}' cannot be two things at once")
+                problems.add("wrong-column:inputs", name=name)
     out = {*single, options.silo, *options.drop}
     out |= set(options.group) - set(options.inputs)
     names = [str(name) for name in frame.columns if name not in out]
@@ -358,7 +353,7 @@ def _values(series: pd.Series, known: Known, problems: Problems) -> tuple[str, .
         return kinds.category_codes(series.dropna())[0]
     if declared.kind != "category":
         told = "is label, group or silo: declare its values"
-        problems.add(f"[bad-column] '{series.name}' {told}")
+        problems.add("bad-column:values", name=series.name, told=told)
     return declared.values
 
 
@@ -372,21 +367,17 @@ def _labels(
     names = _values(series, known, problems)
     if len(names) > MAX_CLASSES:
         problems.add(
-            f"[too-many-classes] {where}: {len(names)} different values, at most "
-            f"{MAX_CLASSES} classes; for a numeric target say `classification=False`"
+            "too-many-classes", where=where, n_names=len(names), max_classes=MAX_CLASSES
         )
     if len(names) == 1:
         told = f"one value only ({names[0]}): nothing to learn"
-        problems.add(f"[one-class] {where}: {told}")
+        problems.add("one-class:labels", where=where, told=told)
     if options.silo and options.label not in known and len(names) > 2:
         sets = series.groupby(frame[options.silo], observed=True).unique()
         if sets.map(len).max() <= 2:  # here {0, 1}, there {1, 2}
             coded = {k: list(kinds.category_codes(own)[0]) for k, own in sets.items()}
             shown = listing(f"'{name}' {own}" for name, own in coded.items())
-            problems.add(
-                f"[silos-differ] {where} is coded differently in the silos: {shown}; "
-                f"declare its values (`columns=`) if these are {len(names)} classes"
-            )
+            problems.add("silos-differ", where=where, shown=shown, n_names=len(names))
     return names
 
 
@@ -397,10 +388,10 @@ def _attribute(series: pd.Series, known: Known, problems: Problems) -> Attribute
         return Attribute(name, values)
     if numbers and len(values) > MAX_NUMERIC_GROUPS:
         told = f"{len(values)} different numbers: cut it into bands"
-        problems.add(f"[too-many-groups] {where}: {told}")
+        problems.add("too-many-groups", where=where, told=told)
     elif not numbers and infer.is_identifier(len(values), int(series.count())):
         told = f"{len(values)} values in {len(series)} rows, like an id"
-        problems.add(f"[looks-like-id] {where}: {told}")
+        problems.add("looks-like-id", where=where, told=told)
     if len(values) == 1:
         told = "a bound on it is one on the mean loss of all rows"
         warn(f"{where} has one value only ('{values[0]}'): {told}")

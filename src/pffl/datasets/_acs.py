@@ -317,7 +317,7 @@ def _read(
         needed = [label, *hidden] if state is None else wanted
         if lost := [f"'{column}'" for column in needed if column in absent]:
             told = f"'{name}' is not such a table: no columns {', '.join(lost)}"
-            raise DataError(f"[missing-column] {told}")
+            raise DataError("missing-column:read", told=told)
         total += len(persons)
         persons["state"] = _state_codes(persons, name, state, states)
         persons["label"] = _holds(task.positive, persons)
@@ -332,17 +332,14 @@ def _read(
         parts.append(chosen.apply(pd.to_numeric, downcast="integer"))
     found = pd.concat(parts, ignore_index=True)
     if found.empty:
-        raise DataError("[no-rows] no person of these files passes the filter")
+        raise DataError("no-rows:read")
     with Problems("acs", DataError) as problems:
         for column in used:
             entry = AcsInput(column, task.lowest_age)
             counts = found[column].value_counts()
             odd = [f"{v:g} ({n})" for v, n in counts.items() if entry.is_unknown(v)]
             if odd:
-                problems.add(
-                    f"[unknown-category] column '{column}' has values that the data "
-                    f"dictionary does not have (missing counts as 0): {listing(odd)}"
-                )
+                problems.add("unknown-category:read", column=column, odd=listing(odd))
     words = ", ".join(task.conditions) or "everyone"
     notes = [f"{total:,} persons read, {len(found):,} kept ({words})"]
     if lacking := [column for column in absent if column in task.inputs]:
@@ -370,8 +367,10 @@ def _tables(
     if not there or (states and len(there) < len(paths)):
         lost = listing(state for state in states or () if state not in there)
         raise DataError(
-            f"[file-missing] '{source}' is neither a table nor a folder with archives "
-            f"of {lost or 'states'}, such as '{archive_name('CA')}'"
+            "file-missing:tables",
+            source=source,
+            lost=lost or "states",
+            archive_name=archive_name("CA"),
         )
     for state, path in there.items():
         try:
@@ -382,11 +381,11 @@ def _tables(
                 frame = pd.read_csv(data, usecols=asked.__contains__, low_memory=False)
         except (OSError, KeyError, ValueError, *DAMAGED) as error:
             told = f"archive '{path.name}' is damaged: {error}"
-            raise DataError(f"[damaged-file] {told}") from error
+            raise DataError("damaged-file:tables", told=told) from error
         serial = str(next(iter(frame.get(SERIAL, ())), ""))
         if len(serial) == 13 and serial[:4] != str(year):
             told = f"holds persons of {serial[:4]}, expected {year}"
-            raise DataError(f"[other-year] '{path.name}' {told}")
+            raise DataError("other-year", name=path.name, told=told)
         yield path.name, state, frame
 
 
@@ -400,7 +399,7 @@ def _standardised(frame: pd.DataFrame, name: str, task: AcsTask) -> pd.DataFrame
             known = pd.to_numeric(frame[column])
         except (TypeError, ValueError) as error:
             told = f"'{name}', column '{column}': not all numbers: {error}"
-            raise DataError(f"[not-numbers] {told}") from error
+            raise DataError("not-numbers:standardised", told=told) from error
         persons[column] = known.to_numpy(dtype=np.float64, na_value=np.nan)
     if "RELSHIPP" in persons and "RELP" not in persons:  # since 2019
         # A code that RELP does not have becomes −1, which is refused.
@@ -425,17 +424,14 @@ def _state_codes(
     """FIPS code of each row; a file about one state must not hold another."""
     if "ST" not in persons:
         if len(states or ()) != 1:
-            raise DataError(
-                f"[needs-states] '{name}' does not say which state its rows are from: "
-                "name it, for instance states=['NY']"
-            )
+            raise DataError("needs-states", name=name)
         return np.full(len(persons), FIPS[(states or [""])[0]], dtype=np.uint8)
     allowed = [FIPS[state]] if state else list(FIPS.values())
     wrong = persons["ST"][~persons["ST"].isin(allowed)].unique()
     if len(wrong):
         told = f"codes of other states than {state or 'there are'}"
         codes = listing(f"{code:g}" for code in wrong)
-        raise DataError(f"[other-states] '{name}': {told}: {codes}")
+        raise DataError("other-states", name=name, told=told, codes=codes)
     return persons["ST"].to_numpy(np.uint8)
 
 
@@ -444,19 +440,14 @@ def _check_request(
 ) -> tuple[str, ...] | None:
     """States in the order of their FIPS codes; what does not exist is noted."""
     if isinstance(year, bool) or int(year) != year or year < FIRST_YEAR:
-        problems.add(
-            f"[wrong-value] 'year' must be {FIRST_YEAR} or later. Got {year} instead."
-        )
+        problems.add("wrong-value:check-request", first_year=FIRST_YEAR, year=year)
     elif year == NOT_PUBLISHED:
-        problems.add(f"[not-published] the Census published no 1-year file for {year}")
+        problems.add("not-published", year=year)
     if states is None:
         return None
     named = [] if isinstance(states, str) else [str(s).upper() for s in states]
     if not named or len(set(named)) < len(named) or not set(named) <= set(FIPS):
-        problems.add(
-            "[wrong-value] 'states' must be a list of postal codes, each once, such as "
-            f"['CA', 'NY']. Got {states!r} instead."
-        )
+        problems.add("wrong-value:check-request-2", states=states)
     return tuple(s for s in FIPS if s in named)
 
 

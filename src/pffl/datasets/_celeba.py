@@ -119,11 +119,9 @@ def celeba(
         given: dict[str, int] = {k: v for k, v in whole.items() if v is not None}
         check_whole(problems, **given, least_images=least_images, size=size)
         if label == group:
-            problems.add(
-                f"[wrong-column] label and group must differ. Both are '{label}'."
-            )
+            problems.add("wrong-column:celeba", label=label)
     if source is None:
-        raise DataError(f"[file-missing] {HOW}")
+        raise DataError("file-missing:celeba", how=HOW)
     source = Path(source).expanduser()
     attributes, identities = _find_lists(source)
     names, person, flags = _read_lists(attributes, identities, (label, group))
@@ -135,8 +133,7 @@ def celeba(
         kept = people[counts >= least_images]
         if not len(kept):
             raise DataError(
-                f"[too-few-people] CelebA: no person has {least_images} of the "
-                f"{int(held.sum()):,} pictures. `least_images=` asks for fewer."
+                "too-few-people:celeba", least_images=least_images, held=int(held.sum())
             )
         if clients is not None and len(kept) > clients:
             drawn = np.random.default_rng(random_state)
@@ -204,8 +201,7 @@ def _join_people(who: IntArray, group: BoolArray, silos: int, seed: int) -> IntA
     place[order] = (ends - pictures[order] / 2) * silos // ends[-1]
     if len(np.unique(place)) < silos:
         raise DataError(
-            f"[too-few-people] CelebA: {len(pictures):,} people cannot be joined into "
-            f"{silos:,} silos of about as many pictures"
+            "too-few-people:join-people", n_pictures=len(pictures), silos=silos
         )
     return place
 
@@ -217,7 +213,7 @@ def _find_lists(source: Path) -> tuple[Path, list[Path]]:
         people = people or _places(source, other)
     if not flags or not people:
         lost = IDENTITIES if flags else ATTRIBUTES
-        raise DataError(f"[file-missing] '{source}' has no {lost}. {HOW}")
+        raise DataError("file-missing:find-lists", source=source, lost=lost, how=HOW)
     return flags[0], people
 
 
@@ -228,9 +224,7 @@ def _find_pictures(source: Path) -> Path:
     for part in reversed(FOLDERS):
         if next((source / part).glob("*.jpg"), None) is not None:
             return source / part
-    raise DataError(
-        f"[file-missing] '{source}' holds neither {ARCHIVE} nor pictures (*.jpg)"
-    )
+    raise DataError("file-missing:find-pictures", source=source, archive=ARCHIVE)
 
 
 def _open_pictures(place: Path, stack: ExitStack) -> Pictures:
@@ -241,14 +235,12 @@ def _open_pictures(place: Path, stack: ExitStack) -> Pictures:
         archive = stack.enter_context(zipfile.ZipFile(place))
     except (*DAMAGED, OSError) as error:
         raise DataError(
-            f"[damaged-file] archive '{place.name}' is damaged: {error}"
+            "damaged-file:open-pictures", name=place.name, error=error
         ) from error
     names = [n for n in archive.namelist() if n.endswith(".jpg") and n[:2] != "__"]
     pictures = {n.rpartition("/")[2]: partial(archive.open, n) for n in names}
     if len(pictures) < len(names):
-        raise DataError(
-            f"[repeated-name] '{place.name}': pictures of one name in several folders"
-        )
+        raise DataError("repeated-name:open-pictures", name=place.name)
     return pictures
 
 
@@ -278,8 +270,10 @@ def _read_lists(
         announced = attributes.read_bytes().partition(b"\n")[0].strip()
         if announced != str(len(flags)).encode():
             problems.add(
-                f"[cut-off] '{attributes}' lists {len(flags):,} pictures, and "
-                f"announces {announced.decode(errors='replace')[:20]}"
+                "cut-off",
+                attributes=attributes,
+                n_flags=len(flags),
+                decode=announced.decode(errors="replace")[:20],
             )
         _check_list(attributes, flags, flags.isin([1, -1]).all(axis=1), problems)
         told: Any = {"header": None, "index_col": 0, "dtype": str}
@@ -293,14 +287,13 @@ def _read_lists(
         for what, known in (("a person", people.index), ("attributes", flags.index)):
             alone = either.difference(known)
             if len(alone) and not (leaf and what == "a person"):
-                problems.add(
-                    f"[lists-differ] pictures without {what}: {listing(alone)}"
-                )
+                problems.add("lists-differ", what=what, alone=listing(alone))
         absent = [name for name in wanted if name not in flags]
         if absent:
             problems.add(
-                f"[unknown-attribute] no attribute {', '.join(map(repr, absent))}: "
-                f"there are {', '.join(map(str, flags.columns))}"
+                "unknown-attribute",
+                absent=", ".join(map(repr, absent)),
+                columns=", ".join(map(str, flags.columns)),
             )
     people = people.sort_index()
     shown = flags.loc[people.index, [*wanted]].to_numpy() == 1
@@ -314,7 +307,7 @@ def _read_list(path: Path, **options: Any) -> pd.DataFrame:
     try:
         return pd.read_csv(path, sep=r"\s+", **options)
     except ValueError as error:
-        raise DataError(f"[bad-record] '{path}' cannot be read: {error}") from error
+        raise DataError("bad-record:read-list", path=path, error=error) from error
 
 
 def _read_leaf(paths: Sequence[Path]) -> pd.DataFrame:
@@ -327,9 +320,7 @@ def _read_leaf(paths: Sequence[Path]) -> pd.DataFrame:
             users = json.loads(path.read_bytes())["user_data"]
             people |= {name: user for user in users for name in users[user]["x"]}
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"[bad-record] '{path}' is not LEAF's JSON of CelebA: {error!r}"
-            ) from error
+            raise DataError("bad-record:read-leaf", path=path, error=error) from error
     return pd.DataFrame({"person": people}, dtype=str)
 
 
@@ -339,10 +330,12 @@ def _check_list(
     """Note the pictures of a list with values that it cannot have, or listed twice."""
     bad = pictures.index[~fine.fillna(False).astype(bool)]
     if len(bad):
-        problems.add(f"[bad-record] '{path}': wrong values of {listing(bad.map(str))}")
+        problems.add("bad-record:check-list", path=path, bad=listing(bad.map(str)))
     twice = pictures.index[pictures.index.duplicated()]
     if len(twice):
-        problems.add(f"[repeated-name] '{path}' lists twice: {listing(twice.map(str))}")
+        problems.add(
+            "repeated-name:check-list", path=path, twice=listing(twice.map(str))
+        )
 
 
 def _decode(
@@ -365,8 +358,7 @@ def _decode(
                 progress("pictures", done, len(names))
     if damaged:
         raise DataError(
-            f"[damaged-pictures] CelebA: {len(damaged)} pictures cannot be read: "
-            f"{listing(sorted(damaged))}"
+            "damaged-pictures", n_damaged=len(damaged), damaged=listing(sorted(damaged))
         )
     return rows
 

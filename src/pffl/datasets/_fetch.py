@@ -139,7 +139,7 @@ def fetch(
                 reasons.append(f"  - {url}: {said}")
     except OSError as error:
         raise DataError(
-            f"[cannot-write] '{file.name}': cannot use '{folder}': {error}"
+            "cannot-write:fetch", name=file.name, folder=folder, error=error
         ) from error
     known_by = f" with SHA-256 {file.sha256}" if file.sha256 else ""
     raise DataError(
@@ -151,14 +151,11 @@ def fetch(
 
 def _check_copy(file: RemoteFile, path: Path) -> Path:
     if not path.is_file():
-        raise DataError(
-            f"[file-missing] '{path}' is not a file; expected a copy of '{file.name}'"
-        )
+        raise DataError("file-missing:check-copy", path=path, name=file.name)
     found = files.digest_file(path)
     if file.sha256 not in (None, found):
         raise DataError(
-            f"[wrong-hash] '{path}' is not '{file.name}': its SHA-256 is {found}, "
-            f"expected {file.sha256}"
+            "wrong-hash", path=path, name=file.name, found=found, sha256=file.sha256
         )
     return path
 

@@ -99,9 +99,9 @@ def compas(
     try:
         numbers = {name: table[name].astype(np.float64) for name in COMPAS_COUNTS}
     except ValueError as error:
-        raise DataError(f"[not-numbers] COMPAS: {error}") from error
+        raise DataError("not-numbers:compas", error=error) from error
     if not np.isin(recidivist, ["0", "1"]).all():
-        raise DataError("[unknown-category] COMPAS: 'two_year_recid' is 0 or 1")
+        raise DataError("unknown-category:compas")
     numbers["felony"] = table["c_charge_degree"] == "F"
     # The counts have long tails, and risk does not fall evenly with age.
     numbers["log(1 + priors)"] = np.log1p(numbers["priors_count"])
@@ -185,7 +185,7 @@ def adult(
         attributes = protected_names(group, ("sex", "race"), problems)
         hashes = [file.sha256 for file in ADULT_FILES] if sha256 is None else sha256
         if isinstance(hashes, str) or len(hashes) != len(ADULT_FILES):
-            problems.add("[wrong-value] 'sha256' must be two hashes, one for each file")
+            problems.add("wrong-value:adult")
     tables = []
     for file, own in zip(ADULT_FILES, hashes, strict=True):
         copy = None if source is None else Path(source) / file.name
@@ -254,7 +254,7 @@ def read_adult(path: Path) -> pd.DataFrame:
         table = pd.read_csv(path, header=None, **told)
         table = table.set_axis(list(ADULT_COLUMNS), axis=1)
     except ValueError as error:  # a record is too long, or the first too short
-        raise DataError(f"[bad-record] '{path.name}': {error}") from error
+        raise DataError("bad-record:read-adult", name=path.name, error=error) from error
     return table.assign(income=table["income"].str.rstrip("."))
 
 
@@ -265,7 +265,6 @@ def protected_names(
     names = (group,) if isinstance(group, str) else tuple(group)
     if not names or len(set(names)) < len(names) or not set(names) <= set(known):
         problems.add(
-            f"[unknown-group] 'group' must be of {', '.join(known)}, each once. Got "
-            f"{group!r} instead."
+            "unknown-group:protected-names", known=", ".join(known), group=group
         )
     return names

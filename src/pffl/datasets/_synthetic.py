@@ -98,7 +98,7 @@ def synthetic(
             wanted = f"{total} positive numbers, one per group"
             problems.add(wrong("group_sizes", "synthetic", wanted, group_sizes))
         if rows < silos:
-            problems.add(f"[too-few-rows] {rows} rows are too few for {silos} silos")
+            problems.add("too-few-rows:synthetic", rows=rows, silos=silos)
     rng, spread = np.random.default_rng(random_state), heterogeneity
 
     # Unit weights of each group: a common direction, turned by up to 90°.

@@ -88,9 +88,7 @@ class Address:
         found = HOST_PORT.fullmatch(text)
         host, port = (found[1].strip("[]"), int(found[2])) if found else ("", 0)
         if not 0 < port < 65535 or host in EVERYWHERE:
-            raise UsageError(
-                f"[wrong-address] --address HOST:PORT, as sites reach it, not {text!r}"
-            )
+            raise UsageError("wrong-address", text=text)
         return cls(host, port)
 
     def __str__(self) -> str:
@@ -128,12 +126,9 @@ def deploy(
         Handed to what opens the data, for their names only: no rows are written.
     """
     if spec.options.l2 is not None or (spec.constraint and spec.constraint.open):
-        raise UsageError(
-            "[auto-refused] l2 or bound = 'auto' sets training rows aside, and they "
-            "will be at the sites: give a number"
-        )
+        raise UsageError("auto-refused:deploy")
     if spec.method.participation < 1:
-        raise UsageError(f"[not-over-sites] {ALL_SITES}")
+        raise UsageError("not-over-sites", all_sites=ALL_SITES)
     data = spec.data.open(progress=progress)
     run = {"seed": secrets.randbits(32), **sections.get("run", {}), "engine": DEPLOYED}
     sections = {**sections, "run": run}
@@ -332,7 +327,7 @@ class Launch:
         """What the sites are to join."""
         path = self.folder / FEDERATION
         if not path.is_file():
-            raise UsageError(f"[not-deployed] '{path}' is not there: pffl deploy")
+            raise UsageError("not-deployed:agreed", path=path)
         return Agreement.read(path)
 
     def call(self, *arguments: str) -> dict[str, Any]:
@@ -351,7 +346,7 @@ class Launch:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise FederationError(
-                f"[flwr-failed] flwr {arguments[0]} failed: {error}"
+                "flwr-failed:call", argument=arguments[0], error=error
             ) from error
         plain: dict[str, Any] = {}
         with suppress(ValueError):
@@ -360,7 +355,7 @@ class Launch:
                 return plain
         said = str(plain.get("error-message") or done.stderr or done.stdout).split()
         why = f"flwr {arguments[0]} failed: {' '.join(said)[-500:]}"
-        raise FederationError(f"[flwr-failed] {why}")
+        raise FederationError("flwr-failed:call-2", why=why)
 
     def register(self) -> None:
         """Let the sites' nodes in; those that are known already stay."""
@@ -396,9 +391,7 @@ class Launch:
                     show(text)
                 continue
             if finished:
-                raise FederationError(
-                    f"[server-gone] the ServerApp ended without a word: flwr log {run}"
-                )
+                raise FederationError("server-gone:watch", run=run)
             if time.monotonic() - heard > ASK_AFTER:
                 heard = time.monotonic()
                 known = self.call("list", "pffl", "--run-id", str(run))

@@ -141,9 +141,7 @@ class Agreement(Record):
                 numbers = all(is_number(v) for v in attribute.values)
                 twice += [] if numbers else [attribute.name]
         if twice:
-            raise DataError(
-                f"[repeated-name] inputs called like the label or a group: {twice}"
-            )
+            raise DataError("repeated-name:of", twice=twice)
         names = federation.silo_names if sites is None else tuple(sites)
         return cls(federation.name, encoding, names, federation.splits)
 
@@ -160,8 +158,7 @@ class Agreement(Record):
         found = {name: plain.get(name) for name in FORMAT}
         if found != FORMAT:
             raise DataError(
-                f"[other-format] {source}: {found}, and this version reads {FORMAT}: "
-                "deploy again with this version"
+                "other-format:from-dict", source=source, found=found, format=FORMAT
             )
         own = {name: value for name, value in plain.items() if name not in FORMAT}
         agreed = read(cls, own, source=source, error=DataError)
@@ -173,19 +170,19 @@ class Agreement(Record):
         sites, keys = self.sites, self.keys
         with Problems("federation", DataError) as problems:
             if not sites or len(set(sites)) < len(sites):
-                problems.add(f"[wrong-sites] sites {list(sites)}: none, or one twice")
+                problems.add("wrong-sites:check", sites=list(sites))
             if keys and set(keys) != set(sites):
                 odd = sorted(set(keys) ^ set(sites))
-                problems.add(f"[wrong-keys] sites without keys, or other sites: {odd}")
+                problems.add("wrong-keys:check", odd=odd)
             if len(set(keys.values())) < len(keys):
-                problems.add("[repeated-key] a key is there twice: each makes its own")
+                problems.add("repeated-key:check")
             if self.secure_sum and not keys:
-                problems.add("[missing-key] a secure sum needs every site's key")
+                problems.add("missing-key:check")
             if self.secure_sum and len(sites) < MIN_SITES:
                 few = f"a secure sum needs {MIN_SITES} sites or more, not {len(sites)}"
-                problems.add(f"[too-few-sites] {few}")
+                problems.add("too-few-sites:check", few=few)
             if odd := sorted(set(self.run) - set(RUN)):
-                problems.add(f"[unknown-key] 'run' has sections {odd}")
+                problems.add("unknown-key:check", odd=odd)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain form, for the file."""

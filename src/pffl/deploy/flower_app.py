@@ -95,9 +95,7 @@ class GridTransport:
         try:
             return what()
         except Exception as error:  # of the HTTP client, which is Flower's own affair
-            raise FederationError(
-                f"[no-answer] the SuperLink does not answer: {type(error).__name__}"
-            ) from error
+            raise FederationError("no-answer", name=type(error).__name__) from error
 
 
 def _reply(address: str, message: Message) -> Reply:
@@ -169,7 +167,7 @@ def run(
             solution = run_in(job.over(engine), held, callbacks=shown, say=say)
         except BaseException as error:
             if isinstance(error, SystemExit):  # by which Flower ends a ServerApp
-                error = FederationError("[server-gone] the SuperLink ended the run")
+                error = FederationError("server-gone:run")
             if isinstance(error, PFFLError):
                 _ended(record, error.exit_code, str(error))
             else:
@@ -207,8 +205,7 @@ def refuse_other_run(
     others = [f"[{n}]" for n in {**known, **given} if known.get(n) != given.get(n)]
     if others:
         raise UsageError(
-            f"[other-run] {SPEC}: {' and '.join(others)} is not what the sites joined: "
-            "deploy again, and have them join (pffl site join)"
+            "other-run:refuse-other-run", spec=SPEC, others=" and ".join(others)
         )
 
 
@@ -219,7 +216,7 @@ def _run_name(directory: Path, *, resume: bool) -> str:
         try:
             return str(json.loads(files.read(path))["run"])
         except (ValueError, KeyError, TypeError) as error:
-            raise ArtefactError(f"[bad-file] '{path}' cannot be read") from error
+            raise ArtefactError("bad-file:run-name", path=path) from error
     name = secrets.token_hex(8)
     files.write(path, json.dumps({"run": name}).encode())
     return name

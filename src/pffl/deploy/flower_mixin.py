@@ -131,8 +131,7 @@ def _read(content: bytes) -> Order:
     header, arrays = parcel.header, dict(parcel.arrays)
     if header.get("version") != VERSION:
         raise Malformed(
-            f"[other-version] the server speaks version {header.get('version')} of the "
-            f"weights protocol, and this client {VERSION}: use the same pffl on both"
+            "other-version:read", version=header.get("version"), version_2=VERSION
         )
     try:
         named = tuple(Attribute(n, tuple(v)) for n, v in header["attributes"])
@@ -254,21 +253,16 @@ class GroupSums:
         schema = self._order.schema
         group, label = _codes(schema, groups, labels)
         if len(loss) != len(group):
-            raise DataError(
-                f"[wrong-length] {len(loss)} losses for {len(group)} examples: give "
-                'one for each (reduction="none")'
-            )
+            raise DataError("wrong-length:add", n_loss=len(loss), n_group=len(group))
         if (loss < 0).any():
-            raise DataError("[negative-loss] a loss is negative: these never are")
+            raise DataError("negative-loss")
         y = guess = label.astype(np.float64) if schema.labels else _numbers(labels)
         if predicted is not None:
             guess = _numbers(predicted)
         elif len(schema.labels) == 2:
             guess = np.where(loss < np.log(2.0), y, 1.0 - y)
         elif schema.labels:
-            raise UsageError(
-                "[needs-predictions] more than two classes: give `predicted`, too"
-            )
+            raise UsageError("needs-predictions")
         self._parts.append((loss, group * schema.n_labels + label, y, guess))
         return mean
 
@@ -306,9 +300,7 @@ def _codes(schema: Schema, groups: Any, labels: Any) -> tuple[IntArray, IntArray
         raise UsageError(NEEDS_LABELS)
     label = _coded(labels, schema.labels, "label")
     if len(label) != len(group):
-        raise DataError(
-            f"[wrong-length] {len(group)} groups and {len(label)} labels in one batch"
-        )
+        raise DataError("wrong-length:codes", n_group=len(group), n_label=len(label))
     return group, label
 
 
@@ -318,10 +310,7 @@ def _coded(given: Any, names: Sequence[str], what: str) -> IntArray:
         values = pd.Index(names).get_indexer(pd.Index(values.astype(str)))
     codes: IntArray = values.astype(np.int64)
     if ((codes != values) | (codes < 0) | (codes >= len(names))).any():
-        raise DataError(
-            f"[unknown-group] a {what} that the strategy does not name: it names "
-            f"{', '.join(names)}, in this order; give these, or codes from 0 on"
-        )
+        raise DataError("unknown-group:coded", what=what, names=", ".join(names))
     return codes
 
 
@@ -455,8 +444,10 @@ class Reports:
         while len(nodes := sorted(self._grid.get_node_ids())) < max(1, many):
             if time.monotonic() >= deadline:
                 raise FederationError(
-                    f"[sites-missing] {len(nodes)} of {many} nodes are there after "
-                    f"{self._seconds:g} s: start the others, or raise `timeout`"
+                    "sites-missing:meet",
+                    n_nodes=len(nodes),
+                    many=many,
+                    seconds=self._seconds,
                 )
             time.sleep(min(1.0, self._seconds))
         asked = Order(self.schema, query=Census(self.schema, "train"))
@@ -465,8 +456,7 @@ class Reports:
         self.clients = dict(sorted(named, key=lambda one: (len(one[0]), one[0])))
         if len(self.clients) < len(named):
             raise FederationError(
-                f"[repeated-name] {len(named)} nodes are called "
-                f"{listing([*self.clients])}: name each, --node-config \"silo='…'\""
+                "repeated-name:meet", n_named=len(named), what=listing([*self.clients])
             )
 
     def ask(self, query: Query[Any]) -> Any:
@@ -477,9 +467,7 @@ class Reports:
                 self._census[query.split] = add_all(parts)
             return self._census[query.split]
         if not (isinstance(query, Evaluate) and query.task.model.name == Reported.name):
-            raise FederationError(
-                f"[unknown-query] clients answer no '{query.kind}' of other models"
-            )
+            raise FederationError("unknown-query:ask", kind=query.kind)
         self.ask(Census(self.schema, query.split))  # it is compared with
         bare = replace(query, task=_bare(query.task), w=np.zeros(1))
         told = self._told(bare, self.models.arrays(query.w))
@@ -515,7 +503,7 @@ class Reports:
         for k, (name, record) in enumerate(zip(self.clients, told, strict=True)):
             try:
                 if record.get("diverged"):
-                    raise Refused("[not-finite] a loss is not finite")
+                    raise Refused("not-finite:judged")
                 total: Any
                 total, hidden = read_total(unpack(record.get("body", b"")), query)
                 if isinstance(query, Census):
@@ -524,7 +512,9 @@ class Reports:
                     parts.append(self.gate.report(query, k, total))
             except (Refused, Malformed) as error:
                 hint = NOT_ALL_ROWS if "census" in str(error) else ""
-                raise FederationError(f"[node-failed] {name}: {error}{hint}") from error
+                raise FederationError(
+                    "node-failed:judged", name=name, error=error, hint=hint
+                ) from error
         return parts
 
     def _asked(self, orders: dict[int, Order], arrays: ArrayRecord) -> dict[int, Any]:
@@ -554,8 +544,11 @@ class Reports:
             nodes = ", ".join(map(str, lacking))
             said = ". ".join(dict.fromkeys(lacking.values()))
             raise FederationError(
-                f"[node-failed] {len(lacking)} of {len(orders)} nodes do not speak the "
-                f"weights protocol or failed. Node {nodes}: {said}."
+                "node-failed:asked",
+                n_lacking=len(lacking),
+                n_orders=len(orders),
+                nodes=nodes,
+                said=said,
             )
         return told
 
@@ -722,10 +715,7 @@ class BoundedGroupLossMixin:
 
     def _running(self) -> tuple[Reports, external.ExternalTraining]:
         if self._run is None:
-            raise UsageError(
-                "[wrong-order] put BoundedGroupLossMixin before the outermost class, "
-                "also before a wrapper, and call its `start`"
-            )
+            raise UsageError("wrong-order:running")
         return self._run
 
     @property

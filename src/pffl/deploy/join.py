@@ -73,12 +73,10 @@ class SiteFolder:
     def make(cls, path: Path, name: str) -> tuple[SiteFolder, str]:
         """Make a site with its keys; return the line for the coordinator, too."""
         if not NAME.fullmatch(name):
-            raise UsageError(
-                f"[wrong-name] '{name}': up to 40 letters, digits, '-', '_' and '.'"
-            )
+            raise UsageError("wrong-name", name=name)
         found = cls(path.absolute())
         if found.path.exists() or found.node.exists():
-            raise UsageError(f"[file-exists] '{found.path}' or its node is there")
+            raise UsageError("file-exists:make", path=found.path)
         for place in (found.path, found.node):
             files.folder(place, private=True)
         key, (private, public) = SiteKey.generate(), node_key()
@@ -96,10 +94,7 @@ class SiteFolder:
         keys = keys if path is None else [*path.glob(KEY)]
         if len(keys) != 1:
             where = "here" if path is None else f"in '{path}'"
-            raise UsageError(
-                f"[no-site] {len(keys)} sites are {where}: name the folder of one "
-                "(--site FOLDER), or make one (pffl site init NAME)"
-            )
+            raise UsageError("no-site", n_keys=len(keys), where=where)
         return cls(keys[0].parent.absolute())
 
     @property
@@ -115,7 +110,7 @@ class SiteFolder:
         """Return the site's name."""
         first = memory.last(BEGIN)
         if first is None:
-            raise ArtefactError("[bad-memory] site.db has no beginning")
+            raise ArtefactError("bad-memory:name")
         return str(first.body["site"])
 
     def open(self) -> Site:
@@ -125,12 +120,10 @@ class SiteFolder:
         name = self.name(memory)
         memory.close()
         if agreed is None or last is None:
-            raise UsageError(f"[not-joined] '{self.path}' joined none: pffl site join")
+            raise UsageError("not-joined", path=self.path)
         silo = prepared.read(self.path, name=name, schema_hash=agreed.schema.hash)
         if prepared.digest(silo) != last.body["rows"]:
-            raise ArtefactError(
-                "[changed-file] the site joined with other rows: pffl site join"
-            )
+            raise ArtefactError("changed-file:open")
         return Site(silo, agreed, limits, self.path, key=self.key)
 
 
@@ -178,12 +171,9 @@ class Joining:
         name = folder.name(memory)
         if name not in agreed.sites:
             hint = suggestion(name, agreed.sites)
-            raise UsageError(f"[unknown-site] '{path}' has no site '{name}': {hint}")
+            raise UsageError("unknown-site:of", path=path, name=name, hint=hint)
         if agreed.keys.get(name) != key.public:
-            raise UsageError(
-                f"[other-key] '{path}' has another key of '{name}' than this site: the "
-                "coordinator needs the line of 'pffl site init'"
-            )
+            raise UsageError("other-key:of", path=path, name=name)
         mu, lines = noise_of(agreed) if agreed.private else (0.0, ())
         cost = epsilon_of((mu**2 + memory.spent) ** 0.5, limits.delta) if mu else 0.0
         known = (folder, memory, key, name, agreed, consented(memory)[0], limits)
@@ -243,26 +233,23 @@ class Joining:
         with Problems("pffl site join", UsageError) as problems:
             for flag, text in self._worse():
                 if flag not in flags:
-                    problems.add(f"[not-agreed] {text}: --{flag}")
+                    problems.add("not-agreed:check", text=text, flag=flag)
             for site in self.peers if peers is not None else ():
                 own = agreed.keys[site].fingerprint
                 said = (peers or {}).get(site, "")
                 if not said:
-                    problems.add(
-                        f"[not-compared] the fingerprint of '{site}' was not compared: "
-                        f'--peer {site}="…", as its people read it out'
-                    )
+                    problems.add("not-compared", site=site)
                 elif said.replace(" ", "").lower() != own.replace(" ", ""):
                     other = f"the key of '{site}' ({own}) is not what its people read"
-                    problems.add(f"[other-key] {other} out: do not join")
+                    problems.add("other-key:check", other=other)
             left = self.limits.queries - self.memory.queries
             if agreed.queries > left:
                 asks = f"the run asks up to {agreed.queries:,} queries"
-                problems.add(f"[too-many-queries] {asks}, {left:,} are left: --queries")
+                problems.add("too-many-queries:check", asks=asks, left=left)
             if agreed.private and self.cost > self.limits.epsilon:
                 total = f"the account would come to ε = {self.cost:.4g}"
                 allowed = f"and {self.limits.epsilon:g} is allowed: --epsilon"
-                problems.add(f"[no-privacy-budget] {total}, {allowed}")
+                problems.add("no-privacy-budget", total=total, allowed=allowed)
 
     def _worse(self) -> Iterator[tuple[str, str]]:
         """Say what changes for the worse, each with the flag that it needs."""
@@ -312,11 +299,7 @@ class Joining:
             n = len(set(old.get(stratum, ())) ^ set(new.get(stratum, ())))
             few += [f"{stratum} ({n})"] if 0 < n < floor else []
         if old and few:
-            raise UsageError(
-                "[changed-rows] rows of few people changed since the site answered: "
-                f"{', '.join(few[:5])}. The difference of two totals would be about "
-                "them alone: --changed-rows if that may be known"
-            )
+            raise UsageError("changed-rows:refuse-few-changes", few=", ".join(few[:5]))
 
     def agree(self, silo: Silo, *, compared: bool) -> None:
         """Put the federation in force at the site, with these rows; on disk then."""
@@ -429,9 +412,7 @@ class SiteServer:
     ) -> None:
         about = folder.path.stat()
         if about.st_uid != os.geteuid() or about.st_mode & 0o077:
-            raise UsageError(
-                f"[open-folder] '{folder.path}' must be this account's alone: chmod 700"
-            )
+            raise UsageError("open-folder", path=folder.path)
         self.site: Site = folder.open()
         self.path = folder.socket
         self.asker = _account(node_account)
@@ -477,7 +458,7 @@ class SiteServer:
             with connection.makefile("rwb") as stream:
                 length = int.from_bytes(stream.read(8), "big")
                 if length > self.site.limits.largest_message:
-                    error = Refused(f"[too-large] a message of {length:,} bytes")
+                    error = Refused("too-large:serve", length=length)
                     answer = self.site.refuse(error)
                     self._log(f"refused: {error}")
                 else:
@@ -489,7 +470,9 @@ class SiteServer:
     def answer(self, content: bytes) -> bytes:
         """Answer a message, and write a line about it."""
         if self.one_account and self.site.agreement.private:
-            answer = self.site.refuse(Refused(f"[one-account] {ONE_ACCOUNT}. {TWO}"))
+            answer = self.site.refuse(
+                Refused("one-account", one_account=ONE_ACCOUNT, two=TWO)
+            )
         else:
             with blas_threads(processors()):
                 answer = self.site.answer(content)
@@ -504,14 +487,14 @@ class SiteServer:
         try:
             with socket.socket(socket.AF_UNIX) as other:
                 other.connect(str(self.path))
-            raise UsageError(f"[port-taken] '{self.path}': another process answers")
+            raise UsageError("port-taken", path=self.path)
         except OSError:
             self.path.unlink(missing_ok=True)
         try:
             listening.bind(str(self.path))
         except OSError as error:
             why = f"'{self.path}': {error}. Move the site's folder to a shorter path"
-            raise UsageError(f"[wrong-socket] {why}") from error
+            raise UsageError("wrong-socket", why=why) from error
         self.path.chmod(0o666)
         listening.listen(16)
         listening.settimeout(0.5)
@@ -542,4 +525,4 @@ def _account(name: str | None) -> int:
     try:
         return pwd.getpwnam(name).pw_uid if not name.isdecimal() else int(name)
     except KeyError as error:
-        raise UsageError(f"[unknown-account] no account '{name}' here") from error
+        raise UsageError("unknown-account", name=name) from error

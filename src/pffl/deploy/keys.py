@@ -38,7 +38,7 @@ class PublicKey:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.sign, str) and HEX.fullmatch(self.sign)):
-            raise Malformed("[wrong-keys] a site's key is 32 bytes in hexadecimal")
+            raise Malformed("wrong-keys:publickey")
 
     @property
     def fingerprint(self) -> str:
@@ -94,13 +94,12 @@ class SiteKey:
             if (plain["format"], len(key.secret), len(key.split)) != (FORMAT, 32, 32):
                 raise ValueError
         except (ValueError, KeyError, TypeError) as error:
-            raise ArtefactError(f"[other-format] '{path}' is not a {FORMAT}") from error
+            raise ArtefactError(
+                "other-format:read-2", path=path, format=FORMAT
+            ) from error
         mode = stat.S_IMODE(path.stat().st_mode)
         if os.name == "posix" and mode & 0o077:
-            raise ArtefactError(
-                f"[open-key-file] other accounts can read '{path}' (mode {mode:o}): "
-                "make another site (pffl site init), and have all sites join anew"
-            )
+            raise ArtefactError("open-key-file", path=path, mode=mode)
         return key
 
     def write(self, path: Path) -> None:
@@ -145,15 +144,10 @@ class SiteLine:
         """Read a line; refuse one that was changed after its site had signed it."""
         parts = text.split()
         if len(parts) != 6 or parts[0] != LINE or not NAME.fullmatch(parts[1]):
-            raise UsageError(
-                f"[wrong-line] not a line of 'pffl site init' ({LINE} …): {text[:60]!r}"
-            )
+            raise UsageError("wrong-line", line=LINE, text=text[:60])
         found = cls(parts[1], PublicKey(parts[2]), " ".join(parts[3:5]))
         if not found.key.verify(found._content.encode(), parts[5]):
-            raise UsageError(
-                f"[changed-line] the line of site '{found.name}' was changed after its "
-                "site had signed it: ask for it again"
-            )
+            raise UsageError("changed-line", name=found.name)
         return found
 
 
@@ -163,10 +157,7 @@ def read_lines(text: str) -> dict[str, SiteLine]:
     for line in filter(str.strip, text.splitlines()):
         one = SiteLine.parse(line)
         if one.name in found or one.key in [other.key for other in found.values()]:
-            raise UsageError(
-                f"[repeated-key] site '{one.name}' or its key is there twice: every "
-                "site makes its own"
-            )
+            raise UsageError("repeated-key:read-lines", name=one.name)
         found[one.name] = one
     return found
 
@@ -197,7 +188,7 @@ def shared(secret: bytes, theirs: bytes) -> bytes:
     try:
         found: bytes = own.exchange(x25519.X25519PublicKey.from_public_bytes(theirs))
     except ValueError as error:  # a key that agrees with everybody
-        raise Refused("[wrong-keys] a key of the run that hides nothing") from error
+        raise Refused("wrong-keys:shared") from error
     return found
 
 

@@ -239,12 +239,14 @@ def _read(content: bytes, kind: type[M], largest: int) -> M:
     if protocol != PROTOCOL:
         theirs = shown(str(header.get("version")), 40)
         raise Malformed(
-            f"[other-version] protocol {str(protocol)[:10]} of pffl {theirs}, and this "
-            f"is protocol {PROTOCOL}: install the same version everywhere"
+            "other-version:read-2",
+            protocol=str(protocol)[:10],
+            theirs=theirs,
+            protocol_2=PROTOCOL,
         )
     odd = set(header) ^ {f.name for f in fields(kind)}
     if odd or form != FORMATS[kind]:
-        raise Malformed(f"[unknown-key] no {FORMATS[kind]}: fields {sorted(odd)[:5]}")
+        raise Malformed("unknown-key:read", formats=FORMATS[kind], odd=sorted(odd)[:5])
     try:
         if "relay" in header:
             header["relay"] = _cut(header["relay"], arrays.pop("relay", None))
@@ -253,7 +255,7 @@ def _read(content: bytes, kind: type[M], largest: int) -> M:
     except (ValidationError, TypeError, ValueError) as error:
         known = error.errors() if isinstance(error, ValidationError) else []
         where = sorted({str(one["loc"][0]) for one in known}) or "header"
-        raise Malformed(f"[wrong-value] {where}: not what may stand there") from None
+        raise Malformed("wrong-value:read", where=where) from None
 
 
 def _cut(lengths: list[int], joined: NDArray[Any] | None) -> tuple[bytes, ...]:

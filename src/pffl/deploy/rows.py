@@ -41,14 +41,14 @@ def read(folder: Path, *, name: str, schema_hash: str) -> Silo:
     """Open prepared rows; refuse those of another site or schema."""
     path = folder / FILE
     if not path.exists():
-        raise ArtefactError(f"[no-prepared-rows] '{path}' is gone: pffl site join")
+        raise ArtefactError("no-prepared-rows", path=path)
     try:
         with np.load(BytesIO(files.read(path)), allow_pickle=False) as stored:
             arrays = dict(stored)
         found, expected = arrays.pop("about").tolist(), [FORMAT, name, schema_hash]
         if found != expected:
             raise ArtefactError(
-                f"[other-schema] '{path}' is {found}, not {expected}: pffl site join"
+                "other-schema:read", path=path, found=found, expected=expected
             )
         parts: dict[str, dict[str, NDArray[Any]]] = {}
         for key, array in arrays.items():
@@ -60,7 +60,7 @@ def read(folder: Path, *, name: str, schema_hash: str) -> Silo:
             splits[split] = Rows(restored(one), one["y"], one["group"], *more)
     except (OSError, ValueError, KeyError, BadZipFile) as error:
         why = f"'{path}' cannot be read ({type(error).__name__})"
-        raise ArtefactError(f"[cannot-read] {why}: pffl site join") from error
+        raise ArtefactError("cannot-read:read", why=why) from error
     return Silo(name, 0, splits)
 
 
@@ -116,7 +116,7 @@ def prepare(
         for name in agreed.columns:
             if name not in there:
                 hint = suggestion(name, there)
-                problems.add(f"[missing-column] there is no column '{name}': {hint}")
+                problems.add("missing-column:prepare", name=name, hint=hint)
     rows = agreed.encoding.rows(frame[list(agreed.columns)])
     if rows.weight is not None:
         rows = rows.take(np.flatnonzero(rows.weight))  # others are as if not there
@@ -127,7 +127,6 @@ def prepare(
             part = len(splits.get(split, ()))
             if part < fewest and (part or split == "train" or split not in splits):
                 problems.add(
-                    f"[too-few-rows] '{split}' has {part} rows, and the floor is "
-                    f"{fewest}: nothing could be answered about it"
+                    "too-few-rows:prepare", split=split, part=part, fewest=fewest
                 )
     return Silo(site, 0, splits), notes

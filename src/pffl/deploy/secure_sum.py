@@ -106,7 +106,7 @@ def read_counts(flat: Words, sites: int) -> IntArray:
 def add(flats: Sequence[Words]) -> Words:
     """Add answers, each integer mod 2^128."""
     if len({flat.shape for flat in flats}) != 1:
-        raise Malformed("[wrong-length] answers of different lengths")
+        raise Malformed("wrong-length:add-2")
     total = flats[0].copy()
     for flat in flats[1:]:
         total = _plus(total, flat)
@@ -168,11 +168,9 @@ def _written(
     values = np.ldexp(array.ravel().astype(np.float64), exponents)
     whole = np.rint(values)
     if not (np.abs(whole) < 2.0**126 / sites).all():
-        raise Refused(
-            f"[too-large-numbers] '{name}' is not finite, or too large: larger units"
-        )
+        raise Refused("too-large-numbers:written", name=name)
     if ((exponents == 0) & (whole != values)).any():
-        raise Refused(f"[not-whole] '{name}' has a part of a whole number")
+        raise Refused("not-whole", name=name)
     high = np.floor(np.ldexp(np.abs(whole), -64))
     low = np.abs(whole) - np.ldexp(high, 64)  # the lower bits, none of them lost
     flat = np.stack([low, high], axis=1).astype(np.uint64).ravel()
@@ -213,6 +211,8 @@ def _exponents(
 def _check_sites(sites: int) -> None:
     if not MIN_SITES <= sites <= MOST_SITES:
         raise Refused(
-            f"[too-few-sites] a secure sum is of {MIN_SITES} to {MOST_SITES:,} "
-            f"sites, not of {sites}"
+            "too-few-sites:check-sites",
+            min_sites=MIN_SITES,
+            most_sites=MOST_SITES,
+            sites=sites,
         )

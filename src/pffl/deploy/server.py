@@ -291,7 +291,7 @@ class Remote:
         self.meet()
         for query in queries:
             if query.split not in self.splits:
-                raise UsageError(f"[unknown-split] no site has a split '{query.split}'")
+                raise UsageError("unknown-split:ask-many", split=query.split)
         if not self.noisy and not self._census:
             self._count()
         posed = [q for q in queries if not q.counts_rows]
@@ -337,7 +337,7 @@ class Remote:
     def _step(self, asked: Sequence[Query[Any]]) -> list[Any]:
         """Ask one step, or recall it; return the totals."""
         if any(query.silos is not None for query in asked):
-            raise UsageError(f"[not-over-sites] {ALL_SITES}")
+            raise UsageError("not-over-sites", all_sites=ALL_SITES)
         places = range(1) if self.pooled else range(len(self.sites))
         bodies = [tuple(messages.query_body(q, k) for q in asked) for k in places]
         told = self._told(
@@ -411,8 +411,11 @@ class Remote:
         ]
         if missing:
             raise FederationError(
-                f"[sites-missing] {kind}: {len(content)} of {len(requests)} sites "
-                f"answered. See to the others, and resume: {listing(missing)}"
+                "sites-missing:exchange",
+                kind=kind,
+                n_content=len(content),
+                n_requests=len(requests),
+                missing=listing(missing),
             )
         return {s: content[s] for s in self.sites}, {s: found[s] for s in self.sites}
 
@@ -423,13 +426,13 @@ class Remote:
         """
         answer = self._open(content)
         if answer.site != site:
-            raise Refused(f"[other-node] an answer of '{shown(answer.site)}'")
+            raise Refused("other-node", site=shown(answer.site))
         if answer.refusal:
             raise _refused({site: answer.refusal})
         wanted = {"run": self.run, "step": request.step, "asked": request.asked}
         wanted |= {"transcript": self._last.transcript} if self.pooled else {}
         if others := [n for n, value in wanted.items() if getattr(answer, n) != value]:
-            raise Refused(f"[other-message] an answer with another {others[0]}")
+            raise Refused("other-message", other=others[0])
         return answer
 
     def _open(self, content: bytes) -> Answer:
@@ -438,10 +441,10 @@ class Remote:
             answer = read_answer(content)
         except PFFLError as error:
             why = shown(str(error), messages.LONGEST)
-            raise Refused(f"[not-an-answer] not an answer: {why}") from error
+            raise Refused("not-an-answer", why=why) from error
         key = self.agreement.keys.get(answer.site)
         if key is not None and not messages.is_signed(answer, key):
-            raise Refused("[not-signed] not signed with the site's key")
+            raise Refused("not-signed:open")
         return answer
 
     def _parser(self, asked: Sequence[Query[Any]]) -> Callable[[Answer], Any]:
@@ -486,10 +489,7 @@ class Remote:
             if counted and not total.rows.all():
                 rows = zip(self.silo_names, total.rows, strict=True)
                 empty = listing([site for site, n in rows if n == 0])
-                raise DataError(
-                    f"[no-training-rows] no training rows at {empty} (those of small "
-                    "groups are left out)"
-                )
+                raise DataError("no-training-rows:added", empty=empty)
         return found
 
     @contextmanager
@@ -499,8 +499,11 @@ class Remote:
             yield
         except (Refused, Malformed) as error:
             raise FederationError(
-                f"[implausible-sum] {kind}: the sum of {self.pooled} sites' answers "
-                f"cannot be true: {error}. {LOST}"
+                "implausible-sum:plausible",
+                kind=kind,
+                pooled=self.pooled,
+                error=error,
+                lost=LOST,
             ) from error
 
     # Who is where
@@ -521,9 +524,12 @@ class Remote:
             nodes = [f"node {at}: {why}" for at, why in others.items()]
             said = f" Of nodes that are there, {'; '.join(nodes)}." if nodes else ""
             raise FederationError(
-                f"[sites-missing] {len(missing)} of {len(self.sites)} sites are not "
-                f"there after {self.policy.join_seconds:g} s: {listing(missing)}.{said}"
-                " Start 'pffl site serve' and Flower's node there"
+                "sites-missing:meet-2",
+                n_missing=len(missing),
+                n_sites=len(self.sites),
+                join_seconds=self.policy.join_seconds,
+                missing=listing(missing),
+                said=said,
             )
 
     def _find(
@@ -577,14 +583,13 @@ class Remote:
         site, last = answer.site, self._last
         first = messages.first_transcript(self.agreement.hash, self.run)
         if site not in self.sites:
-            raise Refused(f"[unknown-site] '{shown(site)}' is no site of this run")
+            raise Refused("unknown-site:join", site=shown(site))
         said = (answer.run, answer.step, answer.asked, answer.transcript)
         if said != (self.run, 0, messages.bodies_digest(()), first):
-            raise Refused("[other-run] not an answer to this greeting")
+            raise Refused("other-run:join")
         if site in self._address:
             raise FederationError(
-                f"[repeated-site] two nodes answer as site '{site}': "
-                f"{self._address[site]} and {address}; stop one of them"
+                "repeated-site", site=site, addre=self._address[site], address=address
             )
         if self.pooled and not last.step:
             try:
@@ -662,8 +667,8 @@ def _refused(reasons: Mapping[str, str]) -> PFFLError:
         for site, why in reasons.items()
     )
     if PrivacyBudgetError.said in said:
-        return PrivacyBudgetError(f"[budget-exceeded] {said}")
-    return FederationError(f"[site-refused] {said}")
+        return PrivacyBudgetError("budget-exceeded:refused", said=said)
+    return FederationError("site-refused", said=said)
 
 
 def _stored(path: Path | None, kind: TypeAdapter[V]) -> V | None:
@@ -673,7 +678,7 @@ def _stored(path: Path | None, kind: TypeAdapter[V]) -> V | None:
     try:
         return kind.validate_json(files.read(path))
     except ValidationError as error:
-        raise ArtefactError(f"[bad-file] '{path}' cannot be read: run anew") from error
+        raise ArtefactError("bad-file:stored", path=path) from error
 
 
 # Secure sums in one process: the same messages, masks, floor and shares of noise as

@@ -162,25 +162,21 @@ class Ball:
         if isinstance(model, LinearModel):
             spread, mean = self._filled
             if (spread > STEEPEST * model.inputs.scale).any():
-                raise Refused("[unscaled-inputs] unscaled inputs: standardize = true")
+                raise Refused("unscaled-inputs")
             wide = np.maximum(spread, model.inputs.scale)
             far = np.abs(model.inputs.mean - mean) > FARTHEST * wide
             if len(rows) and far.any():
-                raise Refused("[uncentred-inputs] uncentred inputs: standardize = true")
+                raise Refused("uncentred-inputs")
         if isinstance(self.query, Train) and self.query.leaves_ball:
-            raise Refused(f"[outside-ball] {STEPS_OUT} whatever the rows are")
+            raise Refused("outside-ball:check", steps_out=STEPS_OUT)
         if not all(map(self.holds, self.query.parameters)):
-            raise Refused(
-                "[outside-ball] parameters outside the site's norm ball of "
-                f"{self.radius:g} (pffl site join --radius)"
-            )
+            raise Refused("outside-ball:check-2", radius=self.radius)
 
     def check_step(self, w: FloatArray) -> None:
         """Refuse a w to which local steps have led, and at which the next would be."""
         if not self.holds(w):
             raise Refused(
-                f"[outside-ball] {STEPS_OUT} of {self.radius:g} (pffl site join "
-                "--radius)"
+                "outside-ball:check-step", steps_out=STEPS_OUT, radius=self.radius
             )
 
     def holds(self, v: FloatArray) -> bool:
@@ -318,24 +314,19 @@ class Site:
         records.end()
         record = records.find(run)
         if not request.step and request.bodies:
-            raise Refused("[other-step] queries outside of any step")
+            raise Refused("other-step:answered")
         if not request.step:
             return self._greeted(request, record), None
         if record is None:
             self._refuse_lost(run)
-            raise Refused(
-                f"[other-step] step {request.step} of a run that has not begun"
-            )
+            raise Refused("other-step:answered-2", step=request.step)
         if request.step == record.step:
             if request.asked == record.asked:
                 return record.answer, None
-            raise Refused(
-                f"[repeated-step] step {request.step} is asked again with other "
-                "queries: each step is answered once"
-            )
+            raise Refused("repeated-step", step=request.step)
         if request.step != record.step + 1:
             raise Refused(
-                f"[other-step] step {request.step} is not the one after {record.step}"
+                "other-step:answered-3", step=request.step, step_2=record.step
             )
         record = self._heard(record, request)
         bodies = self._stepped(record, request)
@@ -372,18 +363,13 @@ class Site:
     def _refuse_lost(self, run: str) -> None:
         """Refuse a run in which something was answered, and nothing is left."""
         if self.memory.knows(run=run):
-            raise Refused(
-                "[memory-lost] the run has ended, or its secrets are gone: it does not "
-                "begin again"
-            )
+            raise Refused("memory-lost:refuse-lost")
 
     def _stepped(self, record: RunRecord, request: Request) -> tuple[Parcel, ...]:
         """Answer a step that was not answered."""
         if self.agreement.counts_sites and request.step == 1:
             if request.asked != messages.bodies_digest((messages.HOLDERS,)):
-                raise Refused(
-                    "[other-step] the first step asks how many sites have which people"
-                )
+                raise Refused("other-step:stepped")
             flat = secure_sum.write_counts(self._present())
             return (self.records.masked(record, request, flat),)
         hidden = {split: self.hidden(split, record) for split in self.silo.splits}
@@ -434,10 +420,7 @@ class Site:
         ]
         models = sum(isinstance(query, ModelQuery) for _, query in new)
         if self.memory.queries + models > self.limits.queries:
-            raise Refused(
-                f"[too-many-queries] {self.limits.queries} queries about its people "
-                "are the site's limit, over all runs (pffl site join --queries)"
-            )
+            raise Refused("too-many-queries:enter", queries=self.limits.queries)
         costs = [float(q.mu) ** 2 if q.released else 0.0 for _, q in new]
         if any(costs):
             self.memory.allow(costs, self.limits.epsilon, self.limits.delta)
@@ -461,7 +444,7 @@ class Site:
         for name in found:
             most = self.limits.layouts if name == LAYOUT else 1
             if len({task[name] for task in tasks if name in task}) > most:
-                raise Refused(f"[changed-task] another {name} within the run")
+                raise Refused("changed-task", name=name)
         return found
 
     def _check_all(
@@ -474,10 +457,10 @@ class Site:
                 raise Refused(NO_NOISE if noisy else NO_BUDGET)
             pool = None if query.task is None else query.task.pool
             if pool is not None and pool.silos != sites:
-                raise Refused(f"[wrong-sites] a sum over {pool.silos} sites of {sites}")
+                raise Refused("wrong-sites:check-all", silos=pool.silos, sites=sites)
             rows = int(self.counts(query.split)[~hidden[query.split]].sum())
             if query.split == "train" and not rows and not noisy:
-                raise Refused("[small-counts] every group is below the site's floor")
+                raise Refused("small-counts")
             if isinstance(query, ModelQuery):
                 self._check_model(query)
                 if not noisy:
@@ -491,7 +474,7 @@ class Site:
         found = _described(query.task.model)
         for name, wanted in self._model.items():
             if found.get(name) != wanted:
-                raise Refused(f"[other-model] another model than agreed: '{name}'")
+                raise Refused("other-model:check-model", name=name)
 
     def _ball(self, query: ModelQuery[Any]) -> Ball:
         return Ball(query, self.limits.radius, self.silo.rows(query.split))
@@ -529,14 +512,12 @@ class Site:
         """Refuse another version or federation, and show both."""
         if request.version != OURS:
             raise Refused(
-                f"[other-version] the server has pffl {shown(request.version, 40)}, "
-                f"this site {OURS}: install the same version everywhere"
+                "other-version:shake-hands", what=shown(request.version, 40), ours=OURS
             )
         own, theirs = self.agreement.hash, request.federation
         if theirs != own:
             raise Refused(
-                f"[other-run] the server's federation.json ({shown(theirs[:12])}) is "
-                f"another than this site joined ({own[:12]}): pffl site join"
+                "other-run:shake-hands", theirs=shown(theirs[:12]), own=own[:12]
             )
 
     def _check_key(self, key: SiteKey | None) -> None:
@@ -544,11 +525,13 @@ class Site:
         if known is None:
             return
         if key is None:
-            raise UsageError(f"[missing-key] site '{self.name}' has no key")
+            raise UsageError("missing-key:check-key", name=self.name)
         if key.public != known:
             raise UsageError(
-                f"[other-key] the sites agree on another key of '{self.name}' "
-                f"({known.fingerprint}) than it has ({key.public.fingerprint})"
+                "other-key:check-key",
+                name=self.name,
+                fingerprint=known.fingerprint,
+                fingerprint_2=key.public.fingerprint,
             )
 
     def _answer(
@@ -587,11 +570,9 @@ def adding_of(agreed: Agreement) -> Adding | None:
         return None
     terms, many = plan.privacy, len(agreed.sites)
     if terms is None:
-        raise UsageError("[needs-epsilon] the agreed run has noise, and no budget")
+        raise UsageError("needs-epsilon")
     if terms.repeatable:
-        raise UsageError(
-            "[noise-seed] whoever knows 'noise_seed' can take the noise off: no seed"
-        )
+        raise UsageError("noise-seed")
     # Without masks each site adds all of it.
     return sharing(many, terms) if agreed.secure_sum else Adding(None, many)
 

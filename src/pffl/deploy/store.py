@@ -112,7 +112,7 @@ class SiteMemory:
         self.path = None if folder is None else folder / FILE
         if self.path is not None and not self.path.exists():
             if not new:
-                raise ArtefactError(f"[no-memory] '{self.path}' is gone: put it back")
+                raise ArtefactError("no-memory", path=self.path)
             files.make_private(self.path)
         self._lock, self._seen = threading.RLock(), (0, "")
         where = ":memory:" if self.path is None else str(self.path)
@@ -226,10 +226,7 @@ class SiteMemory:
         number, hashed = text.split(":")
         own = {entry.number: entry.hash for entry in self.entries()}
         if int(number) and own.get(int(number)) != hashed:
-            raise Refused(
-                "[older-copy] this site's memory is older than what it has signed "
-                "(restored from a copy?). Put the newest site.db back"
-            )
+            raise Refused("older-copy")
 
     def allow(self, mu2: Sequence[float], epsilon: float, delta: float) -> None:
         """Refuse releases that would take the account above (ε, δ)."""
@@ -240,9 +237,11 @@ class SiteMemory:
             now = epsilon_of(math.sqrt(spent), delta) if spent else 0.0
             then = epsilon_of(math.sqrt(after), delta)
             raise PrivacyBudgetError(
-                f"[budget-exceeded] {PrivacyBudgetError.said} would take this site's "
-                f"account from ε = {now:.4g} to {then:.4g}, and {epsilon:g} is allowed "
-                "(pffl site join --epsilon)"
+                "budget-exceeded:allow",
+                said=PrivacyBudgetError.said,
+                now=now,
+                then=then,
+                epsilon=epsilon,
             )
 
     def _check_chain(self) -> None:
@@ -271,9 +270,9 @@ class SiteMemory:
         except sqlite3.OperationalError as error:
             if "full" in str(error) or "disk I/O" in str(error):
                 why = f"'{self.path}' cannot be written: no space left on the disk"
-                raise ArtefactError(f"[disk-full] {why}") from error
+                raise ArtefactError("disk-full", why=why) from error
             if "locked" in str(error):
-                raise Refused("[site-busy] it answers another query") from error
+                raise Refused("site-busy") from error
             raise _broken(str(error)) from error
         except sqlite3.DatabaseError as error:
             raise _broken(str(error)) from error
@@ -284,9 +283,7 @@ def _head(name: str, text: str) -> bytes:
 
 
 def _broken(why: str) -> ArtefactError:
-    return ArtefactError(
-        f"[bad-memory] {FILE} is not whole: {why}. Nothing is answered any more"
-    )
+    return ArtefactError("bad-memory:broken", file=FILE, why=why)
 
 
 FOLDER, SUFFIX = "runs", ".json"
@@ -393,11 +390,11 @@ class Records:
             found: RunRecord = KEEPER.validate_json(files.read(path))
         except ValidationError as error:
             why = f"'{path.name}' cannot be read, and the run does not go on"
-            raise Refused(f"[memory-lost] {why}") from error
+            raise Refused("memory-lost:find", why=why) from error
         own = self._identity(run)
         if others := [name for name in own if found.identity.get(name) != own[name]]:
             which = " and ".join(others)
-            raise Refused(f"[other-run] the run began with another {which}")
+            raise Refused("other-run:find", which=which)
         return found
 
     def first(self, run: str) -> str:
@@ -436,7 +433,7 @@ class Records:
         """
         if not self.agreement.secure_sum:
             if request.relay:
-                raise Refused("[wrong-relay] others' answers, and no secure sum")
+                raise Refused("wrong-relay:hear")
             said = messages.next_transcript(record.transcript, record.asked)
             return replace(record, transcript=said), np.zeros(0, np.uint64)
         flats = self._relayed(record, request)
@@ -445,7 +442,7 @@ class Records:
         if not record.step:
             keys = tuple(flat.astype("<u8").tobytes().hex() for flat in flats)
             if len(set(keys)) < len(keys):
-                raise Refused("[repeated-key] two sites have the same key of the run")
+                raise Refused("repeated-key:hear")
         return replace(record, keys=keys), secure_sum.add(flats)
 
     def masked(self, record: RunRecord, request: Request, flat: Words) -> Parcel:
@@ -462,7 +459,7 @@ class Records:
         sites, step = self.agreement.sites, record.step
         if len(request.relay) != len(sites):
             many = f"{len(request.relay)} answers of {len(sites)} sites"
-            raise Refused(f"[wrong-relay] {many} to step {step} were relayed")
+            raise Refused("wrong-relay:relayed", many=many, step=step)
         own, flats = record.words, list[Words]()
         wanted = {"run": request.run, "step": step, "refusal": ""}
         wanted |= {"transcript": record.transcript, "asked": record.asked}
@@ -475,11 +472,13 @@ class Records:
                         raise Malformed(f"its '{name}' is another")
                 flats.append(messages.read_masked(answer, len(own)))
             except Malformed as error:
-                raise Refused(f"[wrong-relay] {said} is not: {error}") from error
+                raise Refused(
+                    "wrong-relay:relayed-2", said=said, error=error
+                ) from error
             if not messages.is_signed(answer, self.agreement.keys[site]):
-                raise Refused(f"[not-signed] {said} is not signed with its key")
+                raise Refused("not-signed:relayed", said=said)
         if not np.array_equal(flats[self.index], own):
-            raise Refused(f"[wrong-relay] another answer of this site to step {step}")
+            raise Refused("wrong-relay:relayed-3", step=step)
         return flats
 
     def _path(self, run: str) -> Path | None:

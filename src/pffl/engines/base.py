@@ -74,7 +74,7 @@ def naming(silo: str, query: Query[Any]) -> Iterator[None]:
         raise
     except Exception as error:
         raise FederationError(
-            f"[silo-failed] silo '{silo}' failed to answer {query.kind}: {error}"
+            "silo-failed", silo=silo, kind=query.kind, error=error
         ) from error
 
 

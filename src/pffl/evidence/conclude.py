@@ -108,10 +108,7 @@ def conclude(e: Evidence) -> Conclusions:
     c = Conclusions(e)
     found = [] if e.stopped or e.noise else [*c.contradictions()]
     if found:
-        raise ContradictionError(
-            f"[figures-contradict] nothing is shown: {'; '.join(found)}. This is a "
-            "fault of pffl: please report it"
-        )
+        raise ContradictionError("figures-contradict", found="; ".join(found))
     return c
 
 

@@ -197,9 +197,7 @@ def measure(
     )
     if not trained:
         if isinstance(held, Missing):
-            raise DataError(
-                f"[no-test-rows] a model is audited by its rows: {held.missing}"
-            )
+            raise DataError("no-test-rows", missing=held.missing)
         seen = held
     if same:  # no bound made a difference: nothing is asked twice
         before = unchanged(w, seen, held)

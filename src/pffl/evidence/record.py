@@ -935,15 +935,11 @@ class Evidence(Record):
         seen = (known.pop("format", None), known.pop("version", None))
         if seen != (FORMAT, VERSION):
             raise ArtefactError(
-                f"[other-format] evidence: format and version {seen} cannot be read; "
-                f"this pffl reads {(FORMAT, VERSION)}"
+                "other-format:from-dict-2", seen=seen, format=(FORMAT, VERSION)
             )
         evidence = read(cls, known, source="evidence")
         if not evidence._fits():
-            raise ArtefactError(
-                "[bad-evidence] evidence: what was measured does not fit together: "
-                "cells, multipliers and sums differ in number"
-            )
+            raise ArtefactError("bad-evidence")
         return evidence
 
     def _fits(self) -> bool:

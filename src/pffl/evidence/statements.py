@@ -341,9 +341,7 @@ class Certificate(Record):
         if kind is not None and not self.holds(kind):
             found = self.of_kind(kind)
             reason = found[0].text if found else "there is no such statement"
-            raise NotMetError(
-                f"[not-certified] '{kind}' is required and not certified: {reason}"
-            )
+            raise NotMetError("not-certified", kind=kind, reason=reason)
 
     def as_dict(self) -> dict[str, Json]:
         """Plain form, for JSON, with the version of the format."""

@@ -196,19 +196,19 @@ def compare(
     named = name_methods(methods)
     if measure not in MEASURES:
         raise UsageError(
-            f"[unknown-measure] no measure '{measure}': there are {', '.join(MEASURES)}"
+            "unknown-measure", measure=measure, measures=", ".join(MEASURES)
         )
     if reference is None:
         reference = FedAvg.name if FedAvg.name in named else next(iter(named))
     if reference not in named:
-        raise UsageError(f"[unknown-method] no method '{reference}' is compared")
+        raise UsageError("unknown-method:compare", reference=reference)
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     load = data if callable(data) else lambda seed: data
     first = load(numbers[0])
     model, settings = model or default_model(first.schema), options or Options()
     constraint, settings = settle(constraint, first, model, settings)
     if constraint.minimax and "bound" in (grid or {}):
-        raise UsageError("[no-bound] 'minmax' has no bound: leave it out of the grid")
+        raise UsageError("no-bound")
     plan = [
         Trial(name, method, constraint, point)
         for name, method in named.items()
@@ -216,10 +216,7 @@ def compare(
     ]
     several = len(plan) > len(named)
     if several and len(named) > 1 and "validation" not in first.splits:
-        raise UsageError(
-            "[no-validation] to choose among trials, data need validation rows: give "
-            "validation_fraction=0.2"
-        )
+        raise UsageError("no-validation")
     folder = None if out is None else Path(out)
     journal = Journal(None if folder is None else folder / RECORDS)
     draw, kept = Draw(first, model, numbers[0], budget, settings), dict(journal.items())
@@ -234,9 +231,7 @@ def compare(
             seen.append(part.people)
             report(f"seed {number}", len(seen), len(numbers))
     if all(record.reason for record in records):
-        raise NotMetError(
-            f"[all-failed] every trial failed; the first: {records[0].reason}"
-        )
+        raise NotMetError("all-failed", reason=records[0].reason)
     if margin is None:
         margin = MARGINS.get(measure, MARGIN)
     shared = (reference, measure, allowance, margin, least_people)
@@ -262,7 +257,7 @@ def name_methods(
     unknown = [name for name in asked if name not in METHODS]
     if unknown or not methods:
         raise UsageError(
-            f"[unknown-method] no methods {unknown}: there are {sorted(METHODS)}"
+            "unknown-method:name-methods", unknown=unknown, methods=sorted(METHODS)
         )
     return dict(methods)
 
@@ -282,7 +277,7 @@ def points_of(
         return _drawn(_combinations(own), trials)
     every = {f.name for one in (kind, *METHODS.values()) for f in fields(one)}
     if unknown := sorted(set(grid) - every - {"bound", "l2"}):
-        raise UsageError(f"[unknown-parameter] no method has parameters {unknown}")
+        raise UsageError("unknown-parameter", unknown=unknown)
     known = {f.name for f in fields(kind)} | ({"l2"} if linear else set())
     known |= set() if kind.ignores_cells else {"bound"}
     return _combinations({k: v for k, v in grid.items() if k in known})
@@ -307,9 +302,7 @@ def settle(
     if isinstance(constraint, str):
         if constraint not in CONSTRAINTS:
             known = sorted(CONSTRAINTS)
-            raise UsageError(
-                f"[unknown-name] no constraint '{constraint}': there are {known}"
-            )
+            raise UsageError("unknown-name:settle", constraint=constraint, known=known)
         constraint = CONSTRAINTS[constraint]("auto")
     if not constraint.open:
         return constraint, options
@@ -695,12 +688,10 @@ def reproduce(
     """
     known = figures()
     if figure not in known:
-        raise UsageError(
-            f"[unknown-figure] no figure '{figure}': there are {', '.join(known)}"
-        )
+        raise UsageError("unknown-figure", figure=figure, known=", ".join(known))
     panels = [p for p in known[figure]["panel"] if data in (None, p["data"]["name"])]
     if not panels:
-        raise UsageError(f"[unknown-panel] '{figure}' has no panel on '{data}'")
+        raise UsageError("unknown-panel", figure=figure, data=data)
     found = {}
     for panel in panels:
         name, kind = panel.pop("name"), panel.pop("constraint")

@@ -351,7 +351,7 @@ def overlap(seeds: Sequence[ArrayLike], *, test: float, train: float) -> float:
     0.025
     """
     if not train > 0:
-        raise UsageError("[no-rows] an overlap needs training rows")
+        raise UsageError("no-rows:overlap")
     counts = [np.unique(np.asarray(who), return_counts=True) for who in seeds]
     shares = []
     for (one, n), (other, m) in itertools.pairwise(counts):

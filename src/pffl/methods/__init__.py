@@ -53,6 +53,5 @@ def method_of(given: object) -> Method:
     if isinstance(given, str) and given in METHODS:
         return METHODS[given]()
     raise UsageError(
-        f"[unknown-method] no method {given!r}: give one, such as pffl.FirstOrder(), "
-        f"or a name of {', '.join(METHODS)}"
+        "unknown-method:method-of", given=given, methods=", ".join(METHODS)
     )

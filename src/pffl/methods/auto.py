@@ -82,11 +82,7 @@ class Auto(Method):
             exact, why = choose(problem)
             return Exact(**given) if exact else FirstOrder(**given), why
         if self.max_rounds is not None:
-            raise UsageError(
-                "[wrong-parameter] 'auto' takes PFFL for models that are not linear, "
-                "which has dual_rounds and rounds_per_dual and no max_rounds: ask for "
-                "PFFL"
-            )
+            raise UsageError("wrong-parameter:resolved")
         return PFFL(**given), "the model is not linear"
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:

@@ -137,9 +137,11 @@ def check_hessians(owner: object, problem: Problem, instead: str) -> None:
     p = problem.n_parameters
     if p > MAX_HESSIAN_PARAMETERS:
         raise UsageError(
-            f"[too-many-parameters] {type(owner).__name__} would ask for Hessians of "
-            f"{p} × {p} numbers per cell, and {MAX_HESSIAN_PARAMETERS:,} parameters "
-            f"are the most: {instead}"
+            "too-many-parameters",
+            name=type(owner).__name__,
+            p=p,
+            max_hessian_parameters=MAX_HESSIAN_PARAMETERS,
+            instead=instead,
         )
 
 
@@ -147,9 +149,10 @@ def check_two_classes(owner: object, schema: Schema) -> None:
     """Refuse data for which "predicted positive" has no meaning."""
     if len(schema.labels) != 2:
         raise UsageError(
-            f"[needs-two-classes] {type(owner).__name__} compares rates of positive "
-            f"predictions and needs two classes; '{schema.target}' has "
-            f"{len(schema.labels) or 'numeric values'}"
+            "needs-two-classes",
+            name=type(owner).__name__,
+            target=schema.target,
+            n_labels=len(schema.labels) or "numeric values",
         )
 
 
@@ -159,7 +162,7 @@ def check_groups(
     """Refuse data without groups to compare."""
     if not enough:
         name = type(owner).__name__
-        raise DataError(f"[too-few-groups] {name} compares groups, and {why}")
+        raise DataError("too-few-groups", name=name, why=why)
 
 
 def label_groups(

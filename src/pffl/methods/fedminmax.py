@@ -56,9 +56,7 @@ class FedMinMax(DescentAscent):
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Algorithm 1. μ are multipliers only of a minimax problem, with B = 1."""
         if problem.n_cells == 0:
-            raise UsageError(
-                "[needs-constraint] FedMinMax needs groups to weigh: give a constraint"
-            )
+            raise UsageError("needs-constraint:run")
         own, ridge = problem.over(problem.cells), self.decay(problem)
         trainer, w = Trainer(problem, self, own), problem.start()
         yield from trainer.tune()

@@ -102,9 +102,9 @@ class LocalTraining(Method):
         for parameter in ("drift_correction", "by_mass"):
             if getattr(self, parameter) and self.weighs_updates:
                 raise UsageError(
-                    f"[wrong-parameter] {type(self).__name__} moves the weights of "
-                    f"silos, for which the '{parameter}' parameter has no meaning: "
-                    "leave it out"
+                    "wrong-parameter:localtraining",
+                    name=type(self).__name__,
+                    parameter=parameter,
                 )
 
     def normalizes(self, problem: Problem) -> bool:
@@ -310,11 +310,7 @@ class Trainer:
         """Return a round of training."""
         method, problem = self.method, self.problem
         if self.by_mass and method.drift_correction and not objective.risk_weight > 0:
-            raise UsageError(
-                f"[parameters-conflict] {type(method).__name__}: an objective without "
-                "a risk (β = 0) is either corrected for drift or stepped by mass: "
-                "leave out 'by_mass'"
-            )
+            raise UsageError("parameters-conflict", name=type(method).__name__)
         anchor, anchor_weights, anchor_gradient = self.anchor or (np.zeros(0),) * 3
         self.sent, self.silos = w, method.silos(problem, self.done)
         return Train(

@@ -263,9 +263,12 @@ class GapMethod(Method):
             start = Point(np.zeros(p), np.full(z, 1.0 / (z + 1)))
         if len(start.w) != p or len(start.multipliers) != z:
             raise UsageError(
-                f"[wrong-start] {type(self).__name__} must start with {p} parameters "
-                f"and {z} multipliers. Got {len(start.w)} and "
-                f"{len(start.multipliers)} instead."
+                "wrong-start",
+                name=type(self).__name__,
+                p=p,
+                z=z,
+                n_w=len(start.w),
+                n_multipliers=len(start.multipliers),
             )
         lam = project_capped_simplex(start.multipliers, problem.multiplier_bound)
         radius = problem.radius if problem.modulus == 0 else np.inf

@@ -124,9 +124,7 @@ class Inputs:
             return dense(X)
         if not isinstance(X, np.ndarray):
             if math.isfinite(self.longest):
-                raise UsageError(
-                    "[needs-dense] inputs with a bound on their length must be dense"
-                )
+                raise UsageError("needs-dense:apply")
             return ScaledRows.of(X, self.mean, self.scale)
         centred = np.subtract(X, self.mean, out=out, dtype=np.float64)
         centred /= self.scale
@@ -375,7 +373,7 @@ class Model(ABC):
 
     def refuse(self, what: str) -> NoReturn:
         """Raise the error of a model that cannot do something."""
-        raise UsageError(f"[not-available] {type(self).__name__} cannot {what}")
+        raise UsageError("not-available:refuse", name=type(self).__name__, what=what)
 
     # The predictor that is shipped: kept within limits, so that its loss is at most M
     # for everyone. It is certified and saved; training rows are judged by `losses`.
@@ -397,8 +395,7 @@ class Model(ABC):
             return None
         if not C * np.exp(-asked) < 1.0:
             raise UsageError(
-                f"[wrong-loss-bound] a loss bound must be above log {C} = "
-                f"{np.log(C):.4g}, the loss of equal probabilities; got {asked:g}"
+                "wrong-loss-bound:loss-bound", c=C, log=np.log(C), asked=asked
             )
         return float(asked)
 

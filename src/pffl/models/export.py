@@ -131,8 +131,7 @@ def onnx_model(predictor: Predictor) -> ModelProto:
     if refused or math.isfinite(predictor.inputs.longest):
         what = f"hashed texts ({', '.join(refused)})"
         raise UsageError(
-            f"[not-exportable] {what if refused else 'inputs that are shortened'} are "
-            "not exported to ONNX; `to_sklearn()` exports the model whole"
+            "not-exportable", what=what if refused else "inputs that are shortened"
         )
     graph, taken = _Graph(), {column.name for column in form.columns}
     parts = [*_numbers(graph, form), *_categories(graph, form)]

@@ -113,9 +113,7 @@ class Reported(Model):
         named = arrays.items()
         odd = [name for name, a in named if a.dtype.kind not in NUMERIC_KINDS]
         if odd:
-            raise UsageError(
-                f"[not-numbers] arrays that do not hold numbers: {', '.join(odd)}"
-            )
+            raise UsageError("not-numbers:of", odd=", ".join(odd))
         return cls(tuple((n, a.dtype.str, a.shape) for n, a in named), loss)
 
     @classmethod
@@ -132,9 +130,7 @@ class Reported(Model):
         except (KeyError, TypeError, ValueError):
             good = False
         if not good or dict(found.describe()) != dict(described):
-            raise UsageError(
-                f"[unknown-model] no model of this version is described by {described}"
-            )
+            raise UsageError("unknown-model:rebuilt", described=described)
         return found
 
     @property
@@ -251,10 +247,7 @@ class CelebARecipe(Recipe):
         """The size of the pictures is the data's."""
         size = isqrt(schema.n_features // 3)
         if size * size * 3 != schema.n_features:
-            raise UsageError(
-                "[wrong-shape] celeba_cnn takes rows of size × size × 3 colours; "
-                f"these data have {schema.n_features} inputs: use mlp"
-            )
+            raise UsageError("wrong-shape:architecture", n_features=schema.n_features)
         return {"size": size, "classes": outputs, "width": self.width}
 
 
@@ -275,8 +268,9 @@ def section_of(model: Model) -> Mapping[str, object]:
     kind = RECIPES.get(architecture["name"])
     if kind is None:
         raise UsageError(
-            f"[own-module] a run file cannot name '{architecture.get('class')}', a "
-            f"module of your own: there are {', '.join(RECIPES)}"
+            "own-module:section-of",
+            class_=architecture.get("class"),
+            recipes=", ".join(RECIPES),
         )
     known = {**described, **architecture}
     names = [field.name for field in fields(kind) if field.name in known]

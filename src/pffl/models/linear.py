@@ -84,9 +84,12 @@ class LinearModel(Model):
         if not {TWO: n == 2, CLASSES: n > 1, NUMBERS: n == 0}[self.needs]:
             use = "least-squares" if not n else "logistic" if n == 2 else "softmax"
             raise DataError(
-                f"[wrong-model] {type(self).__name__} needs {self.needs}; "
-                f"'{schema.target}' has {f'{n} classes' if n else 'numeric values'}: "
-                f"use `model='{use}'`"
+                "wrong-model:check-labels",
+                name=type(self).__name__,
+                needs=self.needs,
+                target=schema.target,
+                what=f"{n} classes" if n else "numeric values",
+                use=use,
             )
         return n if several else 1
 
@@ -494,11 +497,7 @@ class NumericModel(LinearModel):
         if asked is None or np.isposinf(asked):
             return None
         if not np.isclose(self.loss_bounds, asked, rtol=1e-9, atol=0.0).any():
-            raise UsageError(
-                "[wrong-loss-bound] a loss bound is for classifiers; for numeric "
-                "targets it follows from their range: `target_range=LOW,HIGH` of the "
-                "model"
-            )
+            raise UsageError("wrong-loss-bound:loss-bound-2")
         return float(asked)
 
     def limits(self, bound: float) -> tuple[float, float]:
@@ -518,10 +517,7 @@ class NumericModel(LinearModel):
             return self.score_losses(z, y)
         low, high = self.target_range
         if ((y < low) | (y > high)).any():
-            raise DataError(
-                f"[outside-range] targets outside the declared range, {low:g} to "
-                f"{high:g}"
-            )
+            raise DataError("outside-range:score-bounded-losses", low=low, high=high)
         values = (self.target.mean + self.target.scale * z).clip(*self.limits(bound))
         return np.minimum(self.residual_losses(values - y), bound)
 
@@ -664,7 +660,7 @@ def model_of(name: str) -> LinearModel:
     """Return a linear model by its name, with its own defaults."""
     if name not in LINEAR_MODELS:
         there = ", ".join(LINEAR_MODELS)
-        raise UsageError(f"[unknown-model] no linear model '{name}': there are {there}")
+        raise UsageError("unknown-model:model-of", name=name, there=there)
     return LINEAR_MODELS[name]()
 
 
@@ -695,7 +691,5 @@ def rebuild(described: object, parameters: int, *, module: object = None) -> Mod
     except (KeyError, TypeError):
         known = False
     if not known:
-        raise UsageError(
-            f"[unknown-model] no model of this version is described by {described!r}"
-        )
+        raise UsageError("unknown-model:rebuild", described=described)
     return model

@@ -74,8 +74,11 @@ def loss_for(name: str, schema: Schema) -> LinearModel:
         found = len(schema.labels)
         advice = "cross_entropy" if found > 2 else "binary" if found else "squared"
         raise DataError(
-            f"[wrong-model] the loss '{name}' is not for '{schema.target}', which has "
-            f"{f'{found} classes' if found else 'numeric values'}: use '{advice}'"
+            "wrong-model:loss-for",
+            name=name,
+            target=schema.target,
+            what=f"{found} classes" if found else "numeric values",
+            advice=advice,
         ) from error
 
 
@@ -85,8 +88,10 @@ def scores_of(outputs: Tensor, link: LinearModel) -> Tensor:
     fits = [(rows, link.n_outputs)] if several else [(rows, 1), (rows,)]
     if outputs.shape not in fits:
         raise UsageError(
-            f"[wrong-shape] for {rows} rows the module returns outputs of shape "
-            f"{tuple(outputs.shape)}; the loss needs {' or '.join(map(str, fits))}"
+            "wrong-shape:scores-of",
+            rows=rows,
+            shape=tuple(outputs.shape),
+            fits=" or ".join(map(str, fits)),
         )
     return outputs if several else outputs.reshape(-1)
 
@@ -159,15 +164,15 @@ class Network(Model):
             if isinstance(self.module, nn.Module):
                 parameters = list(self.module.parameters())
                 if not any(p.requires_grad for p in parameters):
-                    problems.add("[no-parameters] the module has nothing to train")
+                    problems.add("no-parameters")
                 tensors = [*parameters, *self.module.buffers()]
                 kinds = {str(t.dtype) for t in tensors if t.is_floating_point()}
                 if len(kinds) > 1:
-                    problems.add(f"[mixed-types] the module mixes {sorted(kinds)}")
+                    problems.add("mixed-types", kinds=sorted(kinds))
             try:
                 torch.empty(0, device=self.device)
             except (RuntimeError, AssertionError, TypeError) as reason:
-                problems.add(f"[no-device] {self.device!r} cannot be used: {reason}")
+                problems.add("no-device", device=self.device, reason=reason)
 
     def bind(self, schema: Schema, inputs: Inputs) -> Self:
         """Return this model for these data; refuse what does not fit them."""
@@ -180,8 +185,7 @@ class Network(Model):
             bound.scores(bound.start(0), np.repeat(inputs.mean[None], 2, axis=0))
         except (RuntimeError, ValueError, TypeError, IndexError) as reason:
             raise UsageError(
-                f"[wrong-shape] Network: the module does not take rows of "
-                f"{schema.n_features} features: {reason}"
+                "wrong-shape:bind", n_features=schema.n_features, reason=reason
             ) from reason
         return bound
 
@@ -598,8 +602,11 @@ def check_sizes(name: str, *sizes: object) -> None:
     good = all(type(n) is int and 1 <= n <= MAX_LAYER_SIZE for n in sizes)
     if not good or len(sizes) > MAX_LAYERS:
         raise UsageError(
-            f"[wrong-value] sizes of {name} must be whole numbers from 1 to "
-            f"{MAX_LAYER_SIZE}, at most {MAX_LAYERS} of them. Got {sizes[:9]} instead."
+            "wrong-value:check-sizes",
+            name=name,
+            max_layer_size=MAX_LAYER_SIZE,
+            max_layers=MAX_LAYERS,
+            sizes=sizes[:9],
         )
 
 
@@ -620,15 +627,13 @@ def build(
     values = dict(description) if isinstance(description, Mapping) else {}
     name = values.pop("name", None)
     if name == OWN_MODULE:
-        raise UsageError(
-            "[own-module] the network is a module of your own, of the class "
-            f"{values.get('class')}: read it in Python and pass that module, as "
-            "pffl.load(path, module=…)"
-        )
+        raise UsageError("own-module:build", class_=values.get("class"))
     if name not in ARCHITECTURES or dtype not in ("float32", "float64"):
         raise UsageError(
-            f"[wrong-architecture] no architecture {name!r} of {dtype!r}: there are "
-            f"{sorted(ARCHITECTURES)} of float32 and float64"
+            "wrong-architecture:build",
+            name=name,
+            dtype=dtype,
+            architectures=sorted(ARCHITECTURES),
         )
     try:
         if parameters is not None:
@@ -637,13 +642,16 @@ def build(
             size = sum(t.numel() for t in state if t.is_floating_point())
             if size != parameters:
                 raise UsageError(
-                    f"[wrong-architecture] architecture '{name}' with {values} has "
-                    f"{size:,} parameters, not {parameters:,}"
+                    "wrong-architecture:build-2",
+                    name=name,
+                    values=values,
+                    size=size,
+                    parameters=parameters,
                 )
         module = ARCHITECTURES[name](**values)
     except TypeError as error:
         raise UsageError(
-            f"[wrong-architecture] architecture '{name}': {error}"
+            "wrong-architecture:build-3", name=name, error=error
         ) from error
     return module.double() if dtype == "float64" else module
 
@@ -661,7 +669,6 @@ def rebuild(values: Mapping[str, Any], parameters: int, module: object) -> Netwo
     found = {name: network.describe()[name] for name in ("architecture", "dtype")}
     if found != {"architecture": architecture, "dtype": dtype}:
         raise UsageError(
-            f"[other-module] the module given is {found}, not what is described: "
-            f"{architecture!r}, {dtype!r}"
+            "other-module", found=found, architecture=architecture, dtype=dtype
         )
     return network

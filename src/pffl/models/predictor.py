@@ -146,9 +146,7 @@ class Predictor:
     def decision_function(self, table: Table) -> FloatArray:
         """Return scores: of two classes one number a row, positive for the last one."""
         if not self.schema.labels:
-            raise UsageError(
-                f"[predicts-numbers] '{self.schema.target}' is a number: use predict"
-            )
+            raise UsageError("predicts-numbers", target=self.schema.target)
         scores = [self.model.scores(self.w, X) for X in self._pieces(table)]
         z = np.concatenate(scores)
         two = z.ndim == 2 and z.shape[1] == 2
@@ -235,17 +233,16 @@ class Predictor:
         try:
             inputs = as_inputs(given)
         except (TypeError, ValueError) as error:
-            raise DataError(
-                f"[wrong-input] {error}: an array is taken as the {expected} encoded "
-                "inputs; a table as it comes is a DataFrame, or a file"
-            ) from None
+            raise DataError("wrong-input", error=error, expected=expected) from None
         if inputs.ndim != 2 or inputs.shape[1] != expected:
             raise DataError(
-                f"[wrong-shape] inputs have shape {inputs.shape}, expected (rows, "
-                f"{expected}): {few(self.schema.features)}"
+                "wrong-shape:checked",
+                shape=inputs.shape,
+                expected=expected,
+                features=few(self.schema.features),
             )
         if bad := rows_not_finite(inputs):
-            raise DataError(f"[not-finite] {bad} rows have missing or infinite inputs")
+            raise DataError("not-finite:checked", bad=bad)
         return inputs
 
 
@@ -279,10 +276,7 @@ def score_file(
     names = [f"{PROBABILITY}_{label}" for label in labels]
     taken = [n for n in keep if n in (PREDICTION, *names) or keep.count(n) > 1]
     if taken:
-        raise UsageError(
-            f"[repeated-column] column '{taken[0]}' cannot be kept: it is one of the "
-            "scores"
-        )
+        raise UsageError("repeated-column:score-file", taken=taken[0])
     counts = [0]
 
     def parts() -> Iterator[pd.DataFrame]:
@@ -322,9 +316,7 @@ def _write_csv(stream: BinaryIO, parts: Iterator[pd.DataFrame]) -> None:
 def _new(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file that is not there yet."""
     if (place := Path(path)).exists():
-        raise ArtefactError(
-            f"[file-exists] '{place}' is there already: choose another name"
-        )
+        raise ArtefactError("file-exists:new", place=place)
     return place
 
 
@@ -373,11 +365,7 @@ class RawForm:
         """
         model, columns = predictor.model, predictor.preparation.columns
         if not isinstance(model, LinearModel):
-            raise UsageError(
-                f"[not-linear] {purpose} needs a linear model, and this is a network: "
-                "load `predictor.model.state_dict(predictor.w)` into its torch module "
-                "and use torch.onnx.export; scaling and loss bound stay with pffl"
-            )
+            raise UsageError("not-linear:of", purpose=purpose)
         target, inputs = model.target, model.inputs
         table = predictor.w.reshape(model.n_outputs, model.n_columns)
         if model.n_outputs == 2:
@@ -501,14 +489,9 @@ def _assemble(content: bytes, module: object) -> Predictor:
     plain = {"format": FORMAT, "version": 1} if oldest else unpack(content).header
     found = plain.get("format"), plain.get("version")
     if found in [(FORMAT, version) for version in range(1, VERSION)]:
-        raise Malformed(
-            f"[old-model-file] pffl 0.2 or before wrote this model (format {found[1]}, "
-            f"not {VERSION}): predict with that version, or train the model again"
-        )
+        raise Malformed("old-model-file", found=found[1], version=VERSION)
     if found != (FORMAT, VERSION):
-        raise Malformed(
-            f"[other-format] format and version are {found}, not {(FORMAT, VERSION)}"
-        )
+        raise Malformed("other-format:assemble", found=found, format=(FORMAT, VERSION))
     header = read(_Header, plain, source="header", error=Malformed)
     bad = set(ARRAYS) ^ set(arrays)
     for name, array in arrays.items():
@@ -517,10 +500,7 @@ def _assemble(content: bytes, module: object) -> Predictor:
         if array.ndim != 1 or not finite.all():
             bad.add(name)
     if bad:
-        raise Malformed(
-            f"[wrong-arrays] it must hold vectors of finite 64-bit numbers, {ARRAYS}; "
-            f"wrong or missing: {sorted(bad)}"
-        )
+        raise Malformed("wrong-arrays:assemble", arrays=ARRAYS, bad=sorted(bad))
     # Views of the file's bytes cannot be written to.
     w, multipliers, mean, scale, fill, bounds = (np.array(arrays[n]) for n in ARRAYS)
     schema, cells = header.schema, header.cells
@@ -540,16 +520,12 @@ def _assemble(content: bytes, module: object) -> Predictor:
     expected = [model.n_parameters, k, d, d, filled, k]
     if (lengths := [len(arrays[name]) for name in ARRAYS]) != expected:
         raise Malformed(
-            f"[wrong-arrays] {ARRAYS} have {lengths} numbers, expected {expected}"
+            "wrong-arrays:assemble-2", arrays=ARRAYS, lengths=lengths, expected=expected
         )
     if (scale <= 0).any() or target.scale <= 0 or (multipliers < 0).any():
-        raise Malformed(
-            "[bad-metadata] a scale is not positive, or a multiplier is negative"
-        )
+        raise Malformed("bad-metadata")
     if header.preparation.schema != schema:
-        raise Malformed(
-            "[bad-preparation] its preparation leads to other names than the model has"
-        )
+        raise Malformed("bad-preparation")
     bound, data = model.loss_bound(header.loss_bound), header.fingerprint
     known = header.preparation, model, w, bound, data, cells, bounds, multipliers
     return Predictor(*known)

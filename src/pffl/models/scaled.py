@@ -165,10 +165,7 @@ def dense(X: Design | csr_array) -> FloatArray:
     """Return inputs of a model that needs them dense; refuse sparse ones."""
     if isinstance(X, np.ndarray):
         return X
-    raise DataError(
-        "[needs-dense] sparse inputs are for linear models; any other needs them "
-        "dense: X.toarray()"
-    )
+    raise DataError("needs-dense:dense")
 
 
 def filled(X: Matrix, gaps: IntArray, values: FloatArray) -> Matrix:

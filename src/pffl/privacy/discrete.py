@@ -71,8 +71,7 @@ def discrete_gaussian(square: int, size: int, source: Source) -> IntArray:
     """Return independent draws with σ² = `square`, in units of the grid."""
     if not LEAST**2 <= square <= MOST**2:
         raise UsageError(
-            f"[wrong-noise] noise of σ = {math.sqrt(max(square, 0)):.3g} units of the "
-            f"grid: from {LEAST:,} to 2^56 it is exact and fits"
+            "wrong-noise:discrete-gaussian", sqrt=math.sqrt(max(square, 0)), least=LEAST
         )
     scale = math.isqrt(square) + 1
     found = [_draw(square, scale, source) for _ in range(size)]

@@ -215,9 +215,7 @@ def name_of(method: Method, parameters: int) -> str:
         return "exact" if parameters <= WIDE else "first-order"
     if name not in PARTS:
         raise UsageError(
-            f"[not-under-noise] the method '{name}' is not available under noise: "
-            f"there are {', '.join(sorted(PARTS))} (what one person changes in its "
-            "messages has no bound, or takes too many of them)"
+            "not-under-noise:name-of", name=name, parts=", ".join(sorted(PARTS))
         )
     steps = getattr(method, "local_steps", None)
     if steps not in (None, 1) and steps != type(method)().local_steps:
@@ -251,18 +249,12 @@ def ranges_of(
         columns += 1 if column.kind == "category" else len(column.features)
     strange = sorted(set(privacy.ranges) - used)
     if strange:
-        raise UsageError(
-            f"[unknown-column] ranges for {', '.join(map(repr, strange))}, which are "
-            "no numeric inputs"
-        )
+        raise UsageError("unknown-column", strange=", ".join(map(repr, strange)))
     if unknown:
         shown = ", ".join(f"'{name}'" for name in unknown[:8])
         more = f" and {len(unknown) - 8} more" * (len(unknown) > 8)
         raise UsageError(
-            "[needs-ranges] under noise every numeric input needs a range that is "
-            "known beforehand (looking it up in the rows would tell of them): "
-            f"{shown}{more}; such as range = "
-            f"['{unknown[0]}=0,100', …] under [privacy]"
+            "needs-ranges:ranges-of", shown=shown, more=more, unknown=unknown[0]
         )
     return low, high, columns
 
@@ -369,15 +361,13 @@ def sharing(sites: int, privacy: Privacy, site: str = "") -> Adding:
     knows its own noise: so at least one of them is not counted on.
     """
     if sites < MIN_SITES:
-        raise UsageError(
-            f"[too-few-sites] a secure sum needs {MIN_SITES} sites or more, and "
-            f"there are {sites}"
-        )
+        raise UsageError("too-few-sites:sharing", min_sites=MIN_SITES, sites=sites)
     if not 1 <= privacy.colluding < sites:
         raise UsageError(
-            f"[wrong-colluding] colluding = {privacy.colluding}, and inside a secure "
-            f"sum of {sites} sites it is from 1 to {sites - 1}: every site sees the "
-            "totals and can take its own noise off, and some noise must be left"
+            "wrong-colluding",
+            colluding=privacy.colluding,
+            sites=sites,
+            sites_2=sites - 1,
         )
     source = None if privacy.noise_seed is None else _source(privacy, site)
     return Adding(source, sites, True, privacy.colluding)
@@ -567,9 +557,10 @@ def _refuse_small(cells: Cells, counts: FloatArray, noise: float) -> None:
     if len(small):
         names = listing([cells.names[z] for z in small])
         raise DataError(
-            f"[too-few-people] too few people for this ε: {names} (a released count "
-            f"below {least[small].max():.0f}, {MIN_COUNT:g} times its noise): a "
-            "larger ε, or larger groups"
+            "too-few-people:refuse-small",
+            names=names,
+            least=least[small].max(),
+            min_count=MIN_COUNT,
         )
 
 

@@ -84,7 +84,7 @@ class RowRange:
     ) -> None:
         """Refuse sums over n rows outside of n·low … n·high, up to rounding."""
         if self.whole and not (sums == np.round(sums)).all():
-            raise Refused(f"[implausible-count] '{name}' has a part of a whole number")
+            raise Refused("implausible-count", name=name)
         low, high = (
             scales[end] if isinstance(end, str) else end
             for end in (self.low, self.high)
@@ -93,7 +93,7 @@ class RowRange:
         slack = 0.0 if self.whole else ROUNDING * largest
         under = math.isfinite(low) and (sums < n * (low - slack)).any()
         if under or (math.isfinite(high) and (sums > n * (high + slack)).any()):
-            raise Refused(f"[implausible-sum] '{name}' is outside what is possible")
+            raise Refused("implausible-sum:check", name=name)
 
 
 ANYTHING = RowRange()
@@ -145,10 +145,7 @@ class AnswerField:
             given = "missing" if found is None else found.dtype
             raise Malformed(f"'{name}' is {given}, not {np.dtype(self.dtype)}")
         if not (np.abs(found.astype(np.float64)) <= MAX_SUM).all():
-            raise Malformed(
-                f"[not-finite] '{name}' has numbers that are not finite, or larger "
-                "than any sum"
-            )
+            raise Malformed("not-finite:read", name=name)
         ends = found.shape or (0,)
         shape = self.shape({"cells": ends[0], "any": ends[-1], **dims})
         if self.optional and found.shape[-1:] == (0,):
@@ -240,9 +237,7 @@ class Total:
         """Refuse numbers so large that sums of them could overflow."""
         for values in self.arrays().values():
             if not (np.abs(values.astype(np.float64)) <= MAX_SUM).all():
-                raise Refused(
-                    "[not-finite] a number that is not finite, or larger than any sum"
-                )
+                raise Refused("not-finite:check-size")
 
     def check_ranges(
         self,
@@ -289,7 +284,7 @@ def check_names(arrays: Mapping[str, object], declared: Mapping[str, object]) ->
     """Refuse arrays that are missing, and unknown ones."""
     if set(arrays) != set(declared):
         different = sorted(set(arrays) ^ set(declared))
-        raise Malformed(f"[wrong-keys] arrays {different[:5]} are missing or unknown")
+        raise Malformed("wrong-keys:check-names", different=different[:5])
 
 
 def read_arrays(
@@ -345,11 +340,7 @@ class Pool(Record):
         if self.by_rows:
             return mass / self.mass
         if mass * self.silos * MAX_UNEVEN < self.mass:
-            raise Refused(
-                "[uneven-silo] each of this silo's rows would weigh more than "
-                f"{MAX_UNEVEN:,.0f} times as much as the mean row: weight silos by "
-                "their rows (weighting = 'rows')"
-            )
+            raise Refused("uneven-silo", max_uneven=MAX_UNEVEN)
         return 1 / self.silos
 
     @property

@@ -99,11 +99,9 @@ class Census(Releasable[CensusTotal]):
         """Refuse to release without what must be known beforehand."""
         n = self.schema.n_features
         if not (len(self.low) == len(self.high) == n and (self.low < self.high).all()):
-            raise Malformed(
-                "[needs-ranges] a range for each input is needed, the lower end first"
-            )
+            raise Malformed("needs-ranges:check-release")
         if not 0 < self.longest <= 2.0**16:
-            raise Malformed("[needs-length] a length of rows is needed")
+            raise Malformed("needs-length")
 
     def declared_parts(self) -> Mapping[str, Part]:
         """Return what is released: a person is in one stratum."""

@@ -153,15 +153,11 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
                 object.__setattr__(self, name, np.zeros((many, 0)))
         tried = [*self.trials.tolist(), *([M] if np.isfinite(M) else [])]
         if any(model.loss_bound(bound) != bound for bound in tried):
-            raise UsageError(
-                "[wrong-loss-bound] not a loss bound of the model's targets"
-            )
+            raise UsageError("wrong-loss-bound:evaluate")
         if not ((self.bets > 0) & (self.bets <= LARGEST)).all():
-            raise UsageError(
-                f"[wrong-bets] a bet must be above 0, and at most {LARGEST:g}"
-            )
+            raise UsageError("wrong-bets:evaluate", largest=LARGEST)
         if self.bets.size and not (np.isfinite(M) or self.rising):
-            raise UsageError("[wrong-bets] bets need a loss bound")
+            raise UsageError("wrong-bets:evaluate-2")
         self._check_levels()
         super().__post_init__()
 
@@ -178,20 +174,14 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
             paired = pairs in ((False, False), (self.weighs, True)) or self.released
             good = bool(inside and ordered and bounded and paired)
         if not good:
-            raise UsageError(
-                "[wrong-levels] levels go with bets and a bound on weights above 0, "
-                "and are from 0 to the loss bound, in order; for an alarm above 0"
-            )
+            raise UsageError("wrong-levels")
 
     def check_release(self) -> None:
         """Refuse what has no declared length, and log-sums without bets."""
         check_linear(self.task.model, self.loss_bound)
         same = bool((self.bets == self.bets[:1]).all())
         if not same or ("logs" in self.parts) != bool(self.bets.size):
-            raise Malformed(
-                "[wrong-bets] under noise bets are those of all cells, and go with "
-                "log-sums"
-            )
+            raise Malformed("wrong-bets:check-release")
 
     def declared_parts(self) -> Mapping[str, Part]:
         """Return what is released: a person is in one stratum, and in one block."""

@@ -172,10 +172,7 @@ class Expand(TrainingQuery[ExpandTotal]):
         at_w = bool(self.directions.size or self.diagonal or self.sharpness)
         wrong = (self.order == 0 and at_w) or (self.order == 2 and self.diagonal)
         if self.order not in (0, 1, 2) or wrong:
-            raise UsageError(
-                "[wrong-order] 0, 1 or 2; of 0, nothing is asked at w, and of 2, no "
-                "diagonal"
-            )
+            raise UsageError("wrong-order:expand")
         super().__post_init__()
 
     def check_release(self) -> None:
@@ -277,9 +274,7 @@ class Expand(TrainingQuery[ExpandTotal]):
     def scores(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return σ(s·z) and its slope for each example."""
         if z.ndim > 1:
-            raise UsageError(
-                "[no-scores] smooth scores need a model with one score per example"
-            )
+            raise UsageError("no-scores")
         smooth = sigmoid(self.sharpness * z)
         return smooth, self.sharpness * smooth * (1 - smooth)
 
@@ -323,11 +318,7 @@ def gradients_of(
 def linear(task: Task) -> LinearModel:
     """Return the task's model, which must be a linear one."""
     if not isinstance(task.model, LinearModel):
-        raise UsageError(
-            f"[not-linear] {type(task.model).__name__} is not linear, and has no "
-            "gradients per cell to ask for: use the method PFFL, which trains any "
-            "model"
-        )
+        raise UsageError("not-linear:linear", name=type(task.model).__name__)
     return task.model
 
 

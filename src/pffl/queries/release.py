@@ -142,9 +142,7 @@ class Releasable(Query[T_co]):
             return
         known = len(self.noise) == len(self.releasable)
         if not known or not ((self.noise == 0) | (self.noise >= MIN_NOISE)).all():
-            raise Malformed(
-                "[wrong-noise] noise must be 0, or at least 1/256 of what a person adds"
-            )
+            raise Malformed("wrong-noise:releasable")
         if not self.noise.any():
             raise Malformed("nothing is asked for")
         self.check_release()
@@ -219,7 +217,7 @@ class Releasable(Query[T_co]):
         if not self.released:
             return super().pooled(total, views)
         if self.adding is None or self.adding.source is None:
-            raise UsageError("[no-noise] a release with noise, and no one adds any")
+            raise UsageError("no-noise")
         return self.noised(total, self.adding.source, factor=self.adding.total)
 
     def real(self, total: ReleasedSums, name: str) -> FloatArray:
@@ -252,7 +250,7 @@ class TrainingQuery(Releasable[T_co], ModelQuery[T_co]):
 
 def refuse(what: str) -> None:
     """Say that something has no form in which it could be released."""
-    raise UsageError(f"[not-under-noise] not available under noise: {what}")
+    raise UsageError("not-under-noise:refuse", what=what)
 
 
 def first_rows(view: View) -> View:
@@ -415,9 +413,7 @@ def scores_alone(model: LinearModel, w: FloatArray, X: FloatArray) -> FloatArray
 def exact(products: FloatArray) -> IntArray:
     """Return sums of products of whole numbers, which are exact below 2^53."""
     if np.abs(products).max(initial=0.0) >= 2.0**53:
-        raise UsageError(
-            "[too-large-numbers] sums too large for the grid: a smaller clip is needed"
-        )
+        raise UsageError("too-large-numbers:exact")
     return products.astype(np.int64)
 
 

@@ -143,7 +143,7 @@ class Train(TrainingQuery[TrainTotal]):
         if several or self.loss_power or self.corrected or self.silos is not None:
             refuse("several local steps, batches, powers of losses, some of the silos")
         if not (self.people > 0 and self.heaviest > 0):
-            raise Malformed("[no-weights] no weights that are known beforehand")
+            raise Malformed("no-weights:check-release")
 
     @property
     def stratum_weights(self) -> FloatArray:

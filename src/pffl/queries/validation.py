@@ -83,7 +83,7 @@ class Gate:
         known = self.frozen.setdefault((index, split), total)
         hidden = self.withheld.setdefault((index, split), withheld)
         if hidden != withheld or not _same(known, total):
-            raise Refused("[changed-census] the census changed since it was frozen")
+            raise Refused("changed-census")
         return known
 
     def _check_weights(self, total: CensusTotal) -> None:
@@ -154,4 +154,4 @@ def _same(one: CensusTotal, other: CensusTotal, names: tuple[str, ...] = ()) -> 
 def require(condition: bool, reason: str) -> None:
     """Refuse, unless the condition holds."""
     if not condition:
-        raise Refused(f"[implausible-answer] {reason}")
+        raise Refused("implausible-answer", reason=reason)
