@@ -230,7 +230,7 @@ def find_safest(
     on_training_rows = replace(wanted, splits=("train",))
     first = (yield from fit(problem, method, on_training_rows)).finished()
     if first is None:
-        raise NotMetError("run-stopped", diverged=STOPPED["diverged"])
+        raise NotMetError(f"[run-stopped] {STOPPED['diverged']}")
     path = CandidatePath.near(first, problem, method, on_training_rows, rows)
     return max((yield from path.fits(2)), key=path.safety)
 

@@ -70,7 +70,7 @@ class Registry(Mapping[str, type[T]]):
             kind: Any = entry.load()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-            raise UsageError("cannot-load", refused=refused, reason=reason) from error
+            raise UsageError(f"[cannot-load] {refused} {reason}") from error
         base = f"{self._base.__module__}.{self._base.__qualname__}"
         if not (isinstance(kind, type) and issubclass(kind, self._base)):
             raise UsageError("wrong-class:load", refused=refused, base=base)

@@ -115,7 +115,7 @@ class Result:
         """How the model came about: method, rounds, queries, seconds."""
         found = self.evidence.training
         if not isinstance(found, Training):
-            raise UsageError("not-available:training", missing=found.missing)
+            raise UsageError(f"[not-available] {found.missing}")
         return found
 
     @property

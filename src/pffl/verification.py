@@ -93,7 +93,7 @@ def check_run(
             checks = _verify.verify(place, rows)
         stated = _verify.read_run(place)[0]
     except _verify.Unreadable as error:
-        raise ArtefactError("bad-certificate", error=error) from error
+        raise ArtefactError(f"[bad-certificate] {error}") from error
     try:
         checks += check_again(place, stated, own, audited)
     except (PFFLError, ValueError, ArithmeticError) as error:
@@ -173,7 +173,7 @@ def open_rows(
     try:
         stated = _verify.read_run(run)[0]
     except _verify.Unreadable as error:
-        raise ArtefactError("bad-certificate", error=error) from error
+        raise ArtefactError(f"[bad-certificate] {error}") from error
     kind = stated["evidence"]["model"]["kind"]
     if model is None and kind == Probabilities.name:
         raise UsageError("needs-model")

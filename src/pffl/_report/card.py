@@ -102,9 +102,7 @@ def written(text: str, out: str | os.PathLike[str] | None) -> str:
         try:
             Path(out).write_text(text, encoding="utf-8")
         except OSError as error:
-            raise ArtefactError(
-                "cannot-write:written", out=out, strerror=error.strerror
-            ) from error
+            raise ArtefactError(f"[cannot-write] {out}: {error.strerror}") from error
     return text
 
 

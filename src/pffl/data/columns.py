@@ -134,7 +134,7 @@ def factorize(values: Any) -> tuple[IntArray, list[Any]]:
     except TypeError as error:
         name = getattr(values, "name", None)
         told = f"column '{name}': a cell holds a list or a table, not a value"
-        raise DataError("not-a-value", told=told) from error
+        raise DataError(f"[not-a-value] {told}") from error
     return codes, list(pd.Index(distinct))
 
 
@@ -411,7 +411,7 @@ class TableEncoder(Record):
     def __post_init__(self) -> None:
         if len(self.typed) not in (0, len(self.labels)):
             told = f"{len(self.typed)} classes for {len(self.labels)} labels"
-            raise DataError("wrong-labels", told=told)
+            raise DataError(f"[wrong-labels] {told}")
 
     @classmethod
     def of_numbers(cls, schema: Schema, typed: tuple[Value, ...] = ()) -> TableEncoder:

@@ -351,7 +351,7 @@ class Federation:
                     numbers = values.dtype.kind == "f" and (values % 1 != 0).any()
                     if numbers and len(coded[-1][0]) > tables.MAX_NUMERIC_GROUPS:
                         told = "many different numbers: cut it into bands"
-                        problems.add("too-many-groups", where=where, told=told)
+                        problems.add(f"[too-many-groups] {where}: {told}")
             with noted(problems):
                 inputs = _floats(inputs, "X")
             if sample_weight is not None:

@@ -244,7 +244,7 @@ def check_fractions(fractions: Mapping[str, float]) -> None:
                 problems.add(wrong(f"{name}_fraction", "a split", "in [0, 1)", value))
         if sum(fractions.values()) >= 1:
             told = f"{' and '.join(fractions)} leave nothing to train on"
-            problems.add("no-training-rows:check-fractions", told=told)
+            problems.add(f"[no-training-rows] {told}")
 
 
 def keyed_silos(

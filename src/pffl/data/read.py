@@ -107,7 +107,7 @@ def read_table(
             notes.append(f"column '{name}' is repeated with the same values")
             if not frame.iloc[:, place].equals(frame.iloc[:, first[name]]):
                 told = f"column '{name}' occurs twice with different values: rename one"
-                raise DataError("repeated-column:read-table", told=told)
+                raise DataError(f"[repeated-column] {told}")
     kept = frame.iloc[:, list(first.values())].set_axis(list(first), axis=1)
     keeps = numbered and frame.index.name == LINE
     return kept if keeps else kept.reset_index(drop=True), notes
@@ -236,7 +236,7 @@ class TextFile:
             raise DataError("not-a-table:scan", name=path.name, kind=kind)
         if b"\0" in start and not utf_16:
             told = "a zero byte: not a text table (a packed one ends with .gz or .zip)"
-            raise DataError("not-text:scan", name=path.name, told=told)
+            raise DataError(f"[not-text] '{path.name}': {told}")
         known = ["utf-16"] if utf_16 else ["utf-8-sig", "cp1252"]
         for encoding in known:
             head = start.decode(encoding, "replace")
@@ -385,7 +385,7 @@ def _readable(path: Path) -> Iterator[None]:
         raise DataError("missing-package", name=path.name, error=error) from error
     except DAMAGED as error:
         told = f"'{path.name}' cannot be read, or is damaged: {error}"
-        raise DataError("cannot-read:readable", told=told) from error
+        raise DataError(f"[cannot-read] {told}") from error
 
 
 def _read_binary(path: Path) -> tuple[pd.DataFrame, list[str]]:

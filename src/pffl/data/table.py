@@ -84,12 +84,12 @@ class TableOptions:
                 problems.add("needs-group:tableoptions")
             if self.silo is not None and self.silos is not None:
                 told = "give the silo column (`silo=`) or a number (`silos=`)"
-                problems.add("needs-silos:tableoptions", told=told)
+                problems.add(f"[needs-silos] {told}")
             if kind != "equal" and not (self.silo or self.silos):
                 problems.add("needs-silos:tableoptions-2")
             if kind == "quantile_bands" and by is None:
                 told = "bands need a column: `partition=('quantile_bands', COLUMN)`"
-                problems.add("needs-column", told=told)
+                problems.add(f"[needs-column] {told}")
             with noted(problems):
                 columns_of(self.columns)
 
@@ -353,7 +353,7 @@ def _values(series: pd.Series, known: Known, problems: Problems) -> tuple[str, .
         return kinds.category_codes(series.dropna())[0]
     if declared.kind != "category":
         told = "is label, group or silo: declare its values"
-        problems.add("bad-column:values", name=series.name, told=told)
+        problems.add(f"[bad-column] '{series.name}' {told}")
     return declared.values
 
 
@@ -371,7 +371,7 @@ def _labels(
         )
     if len(names) == 1:
         told = f"one value only ({names[0]}): nothing to learn"
-        problems.add("one-class:labels", where=where, told=told)
+        problems.add(f"[one-class] {where}: {told}")
     if options.silo and options.label not in known and len(names) > 2:
         sets = series.groupby(frame[options.silo], observed=True).unique()
         if sets.map(len).max() <= 2:  # here {0, 1}, there {1, 2}
@@ -388,10 +388,10 @@ def _attribute(series: pd.Series, known: Known, problems: Problems) -> Attribute
         return Attribute(name, values)
     if numbers and len(values) > MAX_NUMERIC_GROUPS:
         told = f"{len(values)} different numbers: cut it into bands"
-        problems.add("too-many-groups", where=where, told=told)
+        problems.add(f"[too-many-groups] {where}: {told}")
     elif not numbers and infer.is_identifier(len(values), int(series.count())):
         told = f"{len(values)} values in {len(series)} rows, like an id"
-        problems.add("looks-like-id", where=where, told=told)
+        problems.add(f"[looks-like-id] {where}: {told}")
     if len(values) == 1:
         told = "a bound on it is one on the mean loss of all rows"
         warn(f"{where} has one value only ('{values[0]}'): {told}")

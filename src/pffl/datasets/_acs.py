@@ -317,7 +317,7 @@ def _read(
         needed = [label, *hidden] if state is None else wanted
         if lost := [f"'{column}'" for column in needed if column in absent]:
             told = f"'{name}' is not such a table: no columns {', '.join(lost)}"
-            raise DataError("missing-column:read", told=told)
+            raise DataError(f"[missing-column] {told}")
         total += len(persons)
         persons["state"] = _state_codes(persons, name, state, states)
         persons["label"] = _holds(task.positive, persons)
@@ -381,11 +381,11 @@ def _tables(
                 frame = pd.read_csv(data, usecols=asked.__contains__, low_memory=False)
         except (OSError, KeyError, ValueError, *DAMAGED) as error:
             told = f"archive '{path.name}' is damaged: {error}"
-            raise DataError("damaged-file:tables", told=told) from error
+            raise DataError(f"[damaged-file] {told}") from error
         serial = str(next(iter(frame.get(SERIAL, ())), ""))
         if len(serial) == 13 and serial[:4] != str(year):
             told = f"holds persons of {serial[:4]}, expected {year}"
-            raise DataError("other-year", name=path.name, told=told)
+            raise DataError(f"[other-year] '{path.name}' {told}")
         yield path.name, state, frame
 
 
@@ -399,7 +399,7 @@ def _standardised(frame: pd.DataFrame, name: str, task: AcsTask) -> pd.DataFrame
             known = pd.to_numeric(frame[column])
         except (TypeError, ValueError) as error:
             told = f"'{name}', column '{column}': not all numbers: {error}"
-            raise DataError("not-numbers:standardised", told=told) from error
+            raise DataError(f"[not-numbers] {told}") from error
         persons[column] = known.to_numpy(dtype=np.float64, na_value=np.nan)
     if "RELSHIPP" in persons and "RELP" not in persons:  # since 2019
         # A code that RELP does not have becomes −1, which is refused.
@@ -431,7 +431,7 @@ def _state_codes(
     if len(wrong):
         told = f"codes of other states than {state or 'there are'}"
         codes = listing(f"{code:g}" for code in wrong)
-        raise DataError("other-states", name=name, told=told, codes=codes)
+        raise DataError(f"[other-states] '{name}': {told}: {codes}")
     return persons["ST"].to_numpy(np.uint8)
 
 

@@ -121,7 +121,7 @@ def celeba(
         if label == group:
             problems.add("wrong-column:celeba", label=label)
     if source is None:
-        raise DataError("file-missing:celeba", how=HOW)
+        raise DataError(f"[file-missing] {HOW}")
     source = Path(source).expanduser()
     attributes, identities = _find_lists(source)
     names, person, flags = _read_lists(attributes, identities, (label, group))

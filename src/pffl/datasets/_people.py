@@ -254,7 +254,7 @@ def read_adult(path: Path) -> pd.DataFrame:
         table = pd.read_csv(path, header=None, **told)
         table = table.set_axis(list(ADULT_COLUMNS), axis=1)
     except ValueError as error:  # a record is too long, or the first too short
-        raise DataError("bad-record:read-adult", name=path.name, error=error) from error
+        raise DataError(f"[bad-record] '{path.name}': {error}") from error
     return table.assign(income=table["income"].str.rstrip("."))
 
 

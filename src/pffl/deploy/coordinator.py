@@ -128,7 +128,7 @@ def deploy(
     if spec.options.l2 is not None or (spec.constraint and spec.constraint.open):
         raise UsageError("auto-refused:deploy")
     if spec.method.participation < 1:
-        raise UsageError("not-over-sites", all_sites=ALL_SITES)
+        raise UsageError(f"[not-over-sites] {ALL_SITES}")
     data = spec.data.open(progress=progress)
     run = {"seed": secrets.randbits(32), **sections.get("run", {}), "engine": DEPLOYED}
     sections = {**sections, "run": run}
@@ -355,7 +355,7 @@ class Launch:
                 return plain
         said = str(plain.get("error-message") or done.stderr or done.stdout).split()
         why = f"flwr {arguments[0]} failed: {' '.join(said)[-500:]}"
-        raise FederationError("flwr-failed:call-2", why=why)
+        raise FederationError(f"[flwr-failed] {why}")
 
     def register(self) -> None:
         """Let the sites' nodes in; those that are known already stay."""

@@ -180,7 +180,7 @@ class Agreement(Record):
                 problems.add("missing-key:check")
             if self.secure_sum and len(sites) < MIN_SITES:
                 few = f"a secure sum needs {MIN_SITES} sites or more, not {len(sites)}"
-                problems.add("too-few-sites:check", few=few)
+                problems.add(f"[too-few-sites] {few}")
             if odd := sorted(set(self.run) - set(RUN)):
                 problems.add("unknown-key:check", odd=odd)
 

@@ -512,9 +512,7 @@ class Reports:
                     parts.append(self.gate.report(query, k, total))
             except (Refused, Malformed) as error:
                 hint = NOT_ALL_ROWS if "census" in str(error) else ""
-                raise FederationError(
-                    "node-failed:judged", name=name, error=error, hint=hint
-                ) from error
+                raise FederationError(f"[node-failed] {name}: {error}{hint}") from error
         return parts
 
     def _asked(self, orders: dict[int, Order], arrays: ArrayRecord) -> dict[int, Any]:

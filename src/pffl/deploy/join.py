@@ -233,7 +233,7 @@ class Joining:
         with Problems("pffl site join", UsageError) as problems:
             for flag, text in self._worse():
                 if flag not in flags:
-                    problems.add("not-agreed:check", text=text, flag=flag)
+                    problems.add(f"[not-agreed] {text}: --{flag}")
             for site in self.peers if peers is not None else ():
                 own = agreed.keys[site].fingerprint
                 said = (peers or {}).get(site, "")
@@ -249,7 +249,7 @@ class Joining:
             if agreed.private and self.cost > self.limits.epsilon:
                 total = f"the account would come to ε = {self.cost:.4g}"
                 allowed = f"and {self.limits.epsilon:g} is allowed: --epsilon"
-                problems.add("no-privacy-budget", total=total, allowed=allowed)
+                problems.add(f"[no-privacy-budget] {total}, {allowed}")
 
     def _worse(self) -> Iterator[tuple[str, str]]:
         """Say what changes for the worse, each with the flag that it needs."""
@@ -470,9 +470,7 @@ class SiteServer:
     def answer(self, content: bytes) -> bytes:
         """Answer a message, and write a line about it."""
         if self.one_account and self.site.agreement.private:
-            answer = self.site.refuse(
-                Refused("one-account", one_account=ONE_ACCOUNT, two=TWO)
-            )
+            answer = self.site.refuse(Refused(f"[one-account] {ONE_ACCOUNT}. {TWO}"))
         else:
             with blas_threads(processors()):
                 answer = self.site.answer(content)
@@ -494,7 +492,7 @@ class SiteServer:
             listening.bind(str(self.path))
         except OSError as error:
             why = f"'{self.path}': {error}. Move the site's folder to a shorter path"
-            raise UsageError("wrong-socket", why=why) from error
+            raise UsageError(f"[wrong-socket] {why}") from error
         self.path.chmod(0o666)
         listening.listen(16)
         listening.settimeout(0.5)

@@ -667,8 +667,8 @@ def _refused(reasons: Mapping[str, str]) -> PFFLError:
         for site, why in reasons.items()
     )
     if PrivacyBudgetError.said in said:
-        return PrivacyBudgetError("budget-exceeded:refused", said=said)
-    return FederationError("site-refused", said=said)
+        return PrivacyBudgetError(f"[budget-exceeded] {said}")
+    return FederationError(f"[site-refused] {said}")
 
 
 def _stored(path: Path | None, kind: TypeAdapter[V]) -> V | None:

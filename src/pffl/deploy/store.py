@@ -270,7 +270,7 @@ class SiteMemory:
         except sqlite3.OperationalError as error:
             if "full" in str(error) or "disk I/O" in str(error):
                 why = f"'{self.path}' cannot be written: no space left on the disk"
-                raise ArtefactError("disk-full", why=why) from error
+                raise ArtefactError(f"[disk-full] {why}") from error
             if "locked" in str(error):
                 raise Refused("site-busy") from error
             raise _broken(str(error)) from error
@@ -390,7 +390,7 @@ class Records:
             found: RunRecord = KEEPER.validate_json(files.read(path))
         except ValidationError as error:
             why = f"'{path.name}' cannot be read, and the run does not go on"
-            raise Refused("memory-lost:find", why=why) from error
+            raise Refused(f"[memory-lost] {why}") from error
         own = self._identity(run)
         if others := [name for name in own if found.identity.get(name) != own[name]]:
             which = " and ".join(others)

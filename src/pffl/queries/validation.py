@@ -154,4 +154,4 @@ def _same(one: CensusTotal, other: CensusTotal, names: tuple[str, ...] = ()) -> 
 def require(condition: bool, reason: str) -> None:
     """Refuse, unless the condition holds."""
     if not condition:
-        raise Refused("implausible-answer", reason=reason)
+        raise Refused(f"[implausible-answer] {reason}")
