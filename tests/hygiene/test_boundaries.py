@@ -81,7 +81,7 @@ def test_every_message_of_an_error_has_a_code() -> None:
 
 def test_every_sentence_is_raised_with_its_fields() -> None:
     """What errors.toml says is said somewhere, and names what is given there."""
-    raised = dict[str, list[set[str]]]()
+    raised, key_like = dict[str, list[set[str]]](), re.compile(r"[a-z0-9]+-[a-z0-9:-]+")
     for _, tree in trees("src/pffl"):
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and node.args:
@@ -89,6 +89,9 @@ def test_every_sentence_is_raised_with_its_fields() -> None:
                 if isinstance(key, str) and key in SENTENCES:
                     given = {str(word.arg) for word in node.keywords}
                     raised.setdefault(key, []).append(given)
+                name = ast.unparse(node.func)
+                if name in OURS or name.endswith("problems.add"):
+                    assert key in SENTENCES or not key_like.fullmatch(str(key)), key
     assert set(raised) == set(SENTENCES)
     for key, text in SENTENCES.items():
         named = {name for _, name, _, _ in Formatter().parse(text) if name}

@@ -337,7 +337,7 @@ class Remote:
     def _step(self, asked: Sequence[Query[Any]]) -> list[Any]:
         """Ask one step, or recall it; return the totals."""
         if any(query.silos is not None for query in asked):
-            raise UsageError("not-over-sites", all_sites=ALL_SITES)
+            raise UsageError(f"[not-over-sites] {ALL_SITES}")
         places = range(1) if self.pooled else range(len(self.sites))
         bodies = [tuple(messages.query_body(q, k) for q in asked) for k in places]
         told = self._told(
