@@ -316,15 +316,22 @@ def _auc(y: FloatArray, p: FloatArray, weight: FloatArray) -> float | None:
     Probabilities that agree to 12 decimals are ties: the last digits of equal rows
     depend on how they were added up.
     """
-    order = np.argsort(p)
-    p, y, weight = np.round(p[order], 12), y[order], weight[order]
-    below, mass = np.append(0.0, np.cumsum(weight[y == 0])), weight[y == 1]
-    if not (mass.sum() > 0 and below[-1] > 0):
+    is_one, p = y == 1, np.round(p, 12)
+    zeros, ones = p[~is_one], p[is_one]
+    if not (len(zeros) and len(ones)):
         return None
-    zeros, ones = p[y == 0], p[y == 1]
+    if (weight == 1.0).all():  # sorting numbers alone takes a tenth of the time
+        zeros.sort()
+        ones.sort()
+        below, mass = np.arange(len(zeros) + 1.0), np.ones(len(ones))
+    else:
+        order = np.argsort(zeros)
+        zeros, mass = zeros[order], weight[is_one]
+        below = np.append(0.0, np.cumsum(weight[~is_one][order]))
     low, high = (np.searchsorted(zeros, ones, side) for side in ("left", "right"))
     # Half of those with the same probability count.
-    return float(mass @ (below[low] + below[high]) / (2 * mass.sum() * below[-1]))
+    whole = 2 * mass.sum() * below[-1]
+    return float(mass @ (below[low] + below[high]) / whole) if whole > 0 else None
 
 
 def ranking(e: Evidence) -> list[dict[str, Any]]:
