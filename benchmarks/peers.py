@@ -325,14 +325,15 @@ def sizes(given: argparse.Namespace) -> Iterator[str]:
             "pffl": lambda data=data, bound=bound: solved(data, bound),
             "scikit-learn, no bounds": lambda X=X, y=y: plain_fit(X, y),
         }
-        found = turns(works, given.turns)
-        times = found["pffl"].cpu / found["scikit-learn, no bounds"].cpu
-        said = f"{found['pffl'].found.status}; {times:.1f} plain fits"
-        yield from rows_of(
-            f"{n:,} × {p}, {groups} groups",
-            found,
-            lambda who, _, said=said: said if who == "pffl" else "",
-        )
+        yield from in_plain_fits(f"{n:,} × {p}, {groups} groups", works, given.turns)
+
+
+def in_plain_fits(work: str, works: Mapping[str, Work], many: int) -> Iterator[str]:
+    """Rows of a solve and of a plain fit, and how many of the latter it costs."""
+    found = turns(works, many)
+    times = found["pffl"].cpu / found["scikit-learn, no bounds"].cpu
+    said = f"{found['pffl'].found.status}; {times:.2g} plain fits"
+    yield from rows_of(work, found, lambda who, _: said if who == "pffl" else "")
 
 
 def cells(given: argparse.Namespace) -> Iterator[str]:
@@ -415,14 +416,8 @@ def acs(given: argparse.Namespace) -> Iterator[str]:
         "pffl": lambda: solved(data, bound, 1e-4),
         "scikit-learn, no bounds": lambda: plain_fit(scaled(X), y, 1e-4),
     }
-    found = turns(works, given.turns)
-    times = found["pffl"].cpu / found["scikit-learn, no bounds"].cpu
-    said = f"{found['pffl'].found.status}; {times:.2f} plain fits"
-    yield from rows_of(
-        f"ACS, {len(X):,} × {X.shape[1]}, {len(data.schema.groups)} groups",
-        found,
-        lambda who, _: said if who == "pffl" else "",
-    )
+    work = f"ACS, {len(X):,} × {X.shape[1]}, {len(data.schema.groups)} groups"
+    yield from in_plain_fits(work, works, given.turns)
 
 
 def scaled(X: np.ndarray) -> np.ndarray:

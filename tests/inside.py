@@ -87,7 +87,7 @@ HOMES = {
     "methods.first_order": ":first_order SLOW_ROUNDS",
     "methods.local_bgl": "SiloBounds",
     "methods.saddle": ":saddle",
-    "methods.saddle_bounds": "candidate_multipliers relevant_cells",
+    "methods.saddle_bounds": "candidate_multipliers lower_values relevant_cells",
     "models.base": "Step",
     "models.linear": "NumericModel",
     "models.network": "Network",

@@ -15,7 +15,13 @@ from pffl.prepare import Options
 from pffl.problem import Point, lower_value
 from tests.driving import expand, iterate
 from tests.helpers import make_federation, make_problem, setting
-from tests.inside import candidate_multipliers, exact, relevant_cells, saddle
+from tests.inside import (
+    candidate_multipliers,
+    exact,
+    lower_values,
+    relevant_cells,
+    saddle,
+)
 from tests.methods.biased import states as rounds_of
 
 
@@ -139,7 +145,9 @@ def test_the_best_multipliers_are_the_best_of_a_grid(beta, l2):
     for _ in range(5):
         at = expand(engine, problem, 0.3 * rng.normal(size=4))
         found = candidate_multipliers(problem, at, np.full(2, 0.3))
-        best = max(lower_value(at, lam, problem) for lam in found)
+        plain = [lower_value(at, lam, problem) for lam in found]
+        np.testing.assert_allclose(lower_values(at, found, problem), plain, rtol=1e-12)
+        best = max(plain)
         ticks = np.linspace(0.0, 2.0, 81)
         grid = [np.array([a, b]) for a in ticks for b in ticks if a + b <= 2.0]
         top = max(lower_value(at, lam, problem) for lam in grid)

@@ -86,8 +86,7 @@ def check_silos(
     for silo in silos:
         for split, rows in silo.splits.items():
             for code, told in _row_problems(schema, rows):
-                named = f"[{code}] silo '{silo.name}', {split}: {told}"
-                problems.add(named)
+                problems.add(f"[{code}] silo '{silo.name}', {split}: {told}")
     if labels and schema.labels and not problems.found:
         seen = {y for r in trained.values() if r for y in (r.y.min(), r.y.max())}
         if len(seen) == 1:

@@ -81,8 +81,7 @@ def note(
         word = "line" if series.index.name == LINE else "row"
         told = f"{len(bad):,} {WORDS[code]}{'s' * (len(bad) > 1)}"
         told += f": {values}" if values else ""
-        found = f"[{code}] {what}: {told} ({word} {places}){remedy}"
-        problems.add(found)
+        problems.add(f"[{code}] {what}: {told} ({word} {places}){remedy}")
 
 
 # Values and their names
