@@ -14,7 +14,7 @@ import pffl
 FUNCTIONS = ("solve", "certify", "compare", "report", "feasible", "load")
 FUNCTIONS += ("audit", "verify", "monitor")
 
-MODULES = {"datasets", "figures", "metrics"}
+MODULES = {"constraints", "datasets", "figures", "methods", "metrics", "models"}
 
 
 def run(code: str) -> None:

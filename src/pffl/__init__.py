@@ -9,9 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pffl import constraints as constraints
     from pffl import datasets as datasets
     from pffl import figures as figures
+    from pffl import methods as methods
     from pffl import metrics as metrics
+    from pffl import models as models
     from pffl._audit import audit as audit
     from pffl._certify import certify as certify
     from pffl._feasible import feasible as feasible
@@ -92,7 +95,7 @@ _HOMES = {
 }
 
 #: Modules that are public as they are.
-_MODULES = ("datasets", "figures", "metrics")
+_MODULES = ("constraints", "datasets", "figures", "methods", "metrics", "models")
 
 __all__ = ["__version__", *_MODULES, *_HOMES]
 
