@@ -19,6 +19,7 @@ from peers import GAP, bound_for, federation, machine, model, people, ready, spe
 
 import pffl
 from pffl.engines import Local
+from pffl.methods import Exact, FirstOrder
 
 
 class Size(NamedTuple):
@@ -36,7 +37,7 @@ SERIES = {
     "cells": [Size(20_000, 50, z, 10) for z in (5, 20, 80, 240)],
     "silos": [Size(100_000, 20, 2, k) for k in (10, 100, 1_000, 10_000)],
 }
-METHODS = (pffl.Exact, pffl.FirstOrder)
+METHODS = (Exact, FirstOrder)
 
 
 def measured(size: Size) -> dict[str, tuple[float, float, int]]:

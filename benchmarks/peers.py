@@ -30,6 +30,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import pffl
+from pffl.methods import FedAvg
 
 HERE = Path(__file__).resolve()
 ACS = HERE.parents[2] / "shared/data/acs_employment_2024_48st_dc.parquet"
@@ -122,8 +123,8 @@ def bound_for(X: Any, y: Any, group: Any, l2: float = L2, part: float = 0.95) ->
     return round(part * max(losses[group == g].mean() for g in np.unique(group)), 4)
 
 
-def model(l2: float = L2) -> pffl.LogisticRegression:
-    return pffl.LogisticRegression(l2=l2)
+def model(l2: float = L2) -> pffl.models.LogisticRegression:
+    return pffl.models.LogisticRegression(l2=l2)
 
 
 def solved(data: pffl.Federation, bound: float, l2: float = L2) -> pffl.Solution:
@@ -287,7 +288,7 @@ def averaging(clients: int, count: int) -> Iterator[str]:
 
     X, y, _ = people(200 * clients, 20, 2)
     data = federation(X, y, np.arange(len(y)) % 2, clients)
-    own = pffl.FedAvg(rounds=ROUNDS, local_steps=5, step_size=0.1)
+    own = FedAvg(rounds=ROUNDS, local_steps=5, step_size=0.1)
     problem, ours = ready(Local(data), 1.0, own)
     scaled = problem.task.model.inputs.apply
     each = [

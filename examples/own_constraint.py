@@ -60,7 +60,7 @@ def main() -> None:
         solution = pffl.solve(
             federation,
             constraint,
-            method=pffl.Exact(multiplier_bound=50),
+            method=pffl.methods.Exact(multiplier_bound=50),
             random_state=0,
         )
         print(f"{solution.status}: {solution.message}")

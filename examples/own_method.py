@@ -62,7 +62,7 @@ def main() -> None:
     federation = pffl.datasets.synthetic(
         3000, silos=5, groups=2, features=6, random_state=2
     )
-    for method in (pffl.FedAvg(), TiltedLoss(tilt=2.0), TiltedLoss(tilt=20.0)):
+    for method in (pffl.methods.FedAvg(), TiltedLoss(tilt=2.0), TiltedLoss(tilt=20.0)):
         solution = pffl.solve(
             federation, pffl.BoundedGroupLoss(0.63), method=method, random_state=0
         )

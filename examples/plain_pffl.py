@@ -4,7 +4,8 @@
 that `pffl` builds: silo k descends (1/p_k) Σ_i c_i ℓ_i, so that the mean over silos is
 G(w; λ) = βF(w) + λᵀr(w), and the average runs over all E·T iterates.
 
-`pffl.PFFL` gives the same numbers, faster; ``python examples/plain_pffl.py`` shows it.
+`pffl.methods.PFFL` gives the same numbers, faster; ``python examples/plain_pffl.py``
+shows it.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def library_pffl(federation):
     return pffl.solve(
         federation,
         pffl.BoundedGroupLoss(ZETA),
-        model=pffl.LogisticRegression(l2=MU),
-        method=pffl.PFFL(
+        model=pffl.models.LogisticRegression(l2=MU),
+        method=pffl.methods.PFFL(
             multiplier_bound=B,
             risk_weight=BETA,
             dual_rounds=E,

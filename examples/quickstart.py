@@ -25,8 +25,8 @@ def main() -> None:
     solution = pffl.solve(
         federation,
         pffl.BoundedGroupLoss(0.68),
-        model=pffl.LogisticRegression(l2=1e-3),
-        method=pffl.Exact(multiplier_bound=100),
+        model=pffl.models.LogisticRegression(l2=1e-3),
+        method=pffl.methods.Exact(multiplier_bound=100),
         random_state=0,
     )
     print(f"{solution.status}: {solution.message}\n")

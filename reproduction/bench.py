@@ -21,6 +21,8 @@ from pffl import methods
 from pffl._solve import open_engine, setting_of
 from pffl.driver import drive
 from pffl.flow import Flow, Run, Start, ask_all, gather, rounds
+from pffl.methods import PFFL, Exact
+from pffl.models import LogisticRegression
 from pffl.prepare import prepare
 from pffl.problem import Point, Problem
 from pffl.queries import Evaluate, EvaluateTotal
@@ -79,7 +81,7 @@ def whole(numbers: Iterable[float]) -> Row:
 
 def logistic(l2: float) -> Any:
     """Return the model of all studies but CelebA's network."""
-    return pffl.LogisticRegression(l2=l2)
+    return LogisticRegression(l2=l2)
 
 
 class Bench:
@@ -90,7 +92,7 @@ class Bench:
         federation: pffl.Federation,
         seed: int,
         model: Callable[[float], Any] = logistic,
-        solver: Any = pffl.Exact,
+        solver: Any = Exact,
     ) -> None:
         self.federation, self.seed = federation, seed
         self.model, self.solver = model, solver
@@ -109,7 +111,7 @@ class Bench:
                 self.setting,
                 CONSTRAINTS[notion](0.6),
                 self.model(l2),
-                pffl.PFFL(),
+                PFFL(),
                 pffl.Options(empty_cells="remove"),
                 self.seed,
             )
@@ -198,7 +200,7 @@ class Bench:
     def minimax(self, notion: str) -> Model:
         """Solve what FedMinMax descends: the largest loss, at (β, B, ζ) = (0, 1, 0)."""
         problem = replace(self.priced(notion, L2, 0.0, 1.0), risk_weight=0.0)
-        method = pffl.Exact(multiplier_bound=1.0, risk_weight=0.0)
+        method = Exact(multiplier_bound=1.0, risk_weight=0.0)
         return drive(self.engine, self._measured(problem, rounds(problem, method)))
 
     # Trained

@@ -13,6 +13,8 @@ from typing import Any
 
 import pffl
 from pffl import methods
+from pffl.methods import FirstOrder
+from pffl.models import LogisticRegression, Network
 from reproduction import studies
 from reproduction.bench import Bench, Model
 from reproduction.studies import Panels, Sources, Study, rows
@@ -82,7 +84,7 @@ def cnn(size: int, width: int = 32) -> Callable[[float], Any]:
     def model(_: float) -> Any:
         from pffl.models import celeba_cnn
 
-        return pffl.Network(celeba_cnn(size, width=width))
+        return Network(celeba_cnn(size, width=width))
 
     return model
 
@@ -97,7 +99,7 @@ STUDIES = (
         3,
         draw(24),
         lambda bench: studies.exact_panels(bench, PIXEL_PRICE),
-        model=lambda _: pffl.LogisticRegression(l2=0.01),
-        solver=pffl.FirstOrder,
+        model=lambda _: LogisticRegression(l2=0.01),
+        solver=FirstOrder,
     ),
 )

@@ -19,6 +19,7 @@ import numpy as np
 
 import pffl
 from pffl import methods
+from pffl.methods import Exact
 from reproduction.bench import (
     L2,
     Bench,
@@ -83,7 +84,7 @@ class Study:
     panels: Callable[[Bench], Panels]
     share: Callable[[Sources], float] = lambda _: 1.0
     model: Callable[[float], Any] = logistic
-    solver: Any = pffl.Exact
+    solver: Any = Exact
 
 
 # Lists of models

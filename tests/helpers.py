@@ -12,6 +12,7 @@ import numpy as np
 import pffl
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.engines import Reference
+from pffl.methods import PFFL
 from pffl.prepare import Options
 from pffl.problem import Problem
 from pffl.queries import Evaluate, Train, Witness
@@ -128,7 +129,7 @@ def make_problem(
     seed: int = 0,
 ) -> Problem:
     """Ask the census and build the problem, without warnings of small cells."""
-    method = pffl.PFFL(risk_weight=beta, multiplier_bound=budget)
+    method = PFFL(risk_weight=beta, multiplier_bound=budget)
     settings = options or Options()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "cells with fewer than 10")

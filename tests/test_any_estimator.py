@@ -22,6 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import pffl
 from pffl.errors import NotMetError, UsageError
+from pffl.methods import Exact
 from tests.raising import raises
 
 BOOSTING = HistGradientBoostingClassifier(max_depth=3, max_iter=15, random_state=0)
@@ -182,7 +183,7 @@ def test_it_is_saved_and_explained_as_any_estimator(bounded):
     [
         ({"estimator": KNeighborsClassifier()}, "no-weights"),
         ({"l2": 0.1}, "options-conflict"),
-        ({"method": pffl.Exact()}, "options-conflict"),
+        ({"method": Exact()}, "options-conflict"),
         ({"bound": "auto"}, "auto-refused"),
         ({"dual_rounds": 0}, "wrong-value"),
         ({"dual_rounds": 2.5}, "wrong-value"),

@@ -10,10 +10,11 @@ import pytest
 
 import pffl
 from pffl.errors import PFFLError, UsageError
+from pffl.methods import Exact, FedAvg
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own(pffl.FedAvg):
+class Own(FedAvg):
     """A method of somebody's own, in a notebook."""
 
     rounds: int = 3
@@ -48,7 +49,7 @@ WORKS = {
         == ("fedavg", "own")
     ),
     "methods with names of one's own": lambda: (
-        pffl.compare(people(), methods={"a": pffl.Exact(), "b": Own()}, **FEW).methods
+        pffl.compare(people(), methods={"a": Exact(), "b": Own()}, **FEW).methods
         == ("a", "b")
     ),
     "charts of a solution": lambda: all(

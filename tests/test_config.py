@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import pffl
 from pffl import config
 from pffl.data import Federation
 from pffl.datasets import DATASETS
 from pffl.errors import UsageError
 from pffl.methods import METHODS
+from pffl.models import LeastSquares, LogisticRegression, SoftmaxRegression
 from pffl.records import parameters
 from tests.inside import TableOptions
 from tests.raising import raises
@@ -68,9 +68,9 @@ def test_setting_that_is_none(setting):
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        ({}, pffl.LogisticRegression),
-        ({"classes": 3}, pffl.SoftmaxRegression),
-        ({"task": "regression"}, pffl.LeastSquares),
+        ({}, LogisticRegression),
+        ({"classes": 3}, SoftmaxRegression),
+        ({"task": "regression"}, LeastSquares),
     ],
 )
 def test_model_without_a_kind_suits_the_labels(data, expected):
@@ -140,7 +140,7 @@ def test_a_type_that_a_file_cannot_hold_is_not_offered():
         """A data set."""
 
     assert set(parameters(load)) == {"rows"}
-    assert "inputs" not in parameters(pffl.LogisticRegression)
+    assert "inputs" not in parameters(LogisticRegression)
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_a_file_that_is_no_run_file(content, code, said, tmp_path):
 def test_a_range_of_the_target_makes_it_a_number(tmp_path):
     table = {"path": "a.csv", "label": "y", "group": "g", "silos": 2}
     found = config.parse({"data": table, "model": {"target_range": [0, 5]}})
-    assert isinstance(found.model, pffl.LeastSquares)
+    assert isinstance(found.model, LeastSquares)
     assert found.model.target_range == (0.0, 5.0)
     regression = {**SYNTHETIC, "task": "regression"}
     job = config.parse({"data": regression, "model": {"target_range": [-9, 9]}}).build()

@@ -21,6 +21,7 @@ from sklearn.metrics import confusion_matrix, roc_auc_score
 
 import pffl
 from pffl.errors import PFFLError
+from pffl.models import LogisticRegression
 from tests.raising import raises
 from tests.reports.browsing import window as window
 from tests.verifying import not_verified
@@ -155,7 +156,7 @@ def test_a_selection_rate_is_kept_on_training_rows(people, rate):
         (
             {
                 "options": {"selection_rate": 0.2},
-                "model": pffl.LogisticRegression(threshold=0.3),
+                "model": LogisticRegression(threshold=0.3),
             },
             "options-conflict",
         ),

@@ -21,6 +21,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import pffl
 from pffl import FairClassifier, FairRegressor, metrics
 from pffl.errors import DataError, NotMetError, PFFLError, UsageError
+from pffl.methods import PFFL, Exact
 from tests.raising import raises
 
 
@@ -342,7 +343,7 @@ def test_what_cannot_be_met_is_raised_warned_of_or_kept(people):
 
 
 def test_a_model_that_did_not_converge_says_so(people):
-    clf = FairClassifier(method=pffl.Exact(max_rounds=1))
+    clf = FairClassifier(method=Exact(max_rounds=1))
     with pytest.warns(ConvergenceWarning, match="did not converge"):
         clf.fit(*people.rows)
     assert clf.converged_ is False
@@ -362,7 +363,7 @@ def test_a_model_that_did_not_converge_says_so(people):
         ({"l2": -1}, "wrong-value", "l2"),
         ({"infeasible": "ignore"}, "wrong-value", "nearest"),
         ({"weighting": "people"}, "wrong-value", "silos, rows"),
-        ({"method": pffl.PFFL(), "risk_weight": 2.0}, "options-conflict", "PFFL"),
+        ({"method": PFFL(), "risk_weight": 2.0}, "options-conflict", "PFFL"),
         ({"confidence": 1.0}, "wrong-value", "confidence"),
     ],
 )

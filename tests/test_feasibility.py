@@ -13,6 +13,8 @@ import pffl
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Local
 from pffl.errors import DataError, UsageError
+from pffl.methods import Exact
+from pffl.models import LogisticRegression
 from tests.deploy.sites import remote
 from tests.helpers import make_federation, make_schema
 from tests.inside import Judged, Least
@@ -46,7 +48,7 @@ def test_a_cell_alone_reaches_what_training_on_it_alone_reaches(people) -> None:
     met = pffl.solve(
         people,
         pffl.BoundedGroupLoss(bounds),
-        method=pffl.Exact(multiplier_bound=1e5),
+        method=Exact(multiplier_bound=1e5),
         random_state=0,
     )
     assert met.status == "met"
@@ -99,7 +101,7 @@ def test_two_outliers_make_it_impossible_for_the_own_loss_only() -> None:
     X = np.array([[2.0, 0.0]] * 49 + [[-2.0, 0.0]] * 49 + [[60.0, 0.0], [-60.0, 0.0]])
     y = np.array([1.0] * 49 + [0.0] * 49 + [0.0, 1.0])
     people = federation_of(X, y, np.arange(100) % 2, silos=1)
-    model = pffl.LogisticRegression(standardize=False, intercept=False)
+    model = LogisticRegression(standardize=False, intercept=False)
     found = pffl.feasible(people, cells=["f"], model=model)
     assert found.common.lower == pytest.approx(0.68909, abs=1e-4)
     run = pffl.solve(people, pffl.BoundedGroupLoss(0.6), model=model, random_state=0)

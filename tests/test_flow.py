@@ -19,6 +19,7 @@ from pffl.engines import Local, Reference
 from pffl.errors import FederationError
 from pffl.files import json_text
 from pffl.flow import Flow, Start, ask, gather, rounds
+from pffl.methods import PFFL, Exact, FedAvg, FirstOrder
 from pffl.prepare import Options
 from pffl.queries import Census, Expand
 from tests.methods.biased import biased
@@ -57,23 +58,23 @@ def plain(solution: pffl.Solution) -> dict[str, Any]:
 
 
 PROBLEMS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "met": (pffl.BoundedGroupLoss(0.66), pffl.Exact(), {}),
-    "infeasible": (pffl.BoundedGroupLoss(0.3), pffl.Exact(), {}),
+    "met": (pffl.BoundedGroupLoss(0.66), Exact(), {}),
+    "infeasible": (pffl.BoundedGroupLoss(0.3), Exact(), {}),
     "two infeasible bounds": (
         pffl.BoundedGroupLoss({"a": 0.3, "b": 0.4}),
-        pffl.Exact(),
+        Exact(),
         {},
     ),
     "rounds": (
         pffl.BoundedGroupLoss(0.6),
-        pffl.PFFL(dual_rounds=3, rounds_per_dual=2),
+        PFFL(dual_rounds=3, rounds_per_dual=2),
         {"gap_every": 3},
     ),
-    "minimax": (pffl.MinMax(), pffl.Exact(), {}),
-    "no bound": (None, pffl.Exact(), {}),
+    "minimax": (pffl.MinMax(), Exact(), {}),
+    "no bound": (None, Exact(), {}),
     "diverged": (
         pffl.BoundedGroupLoss(0.6),
-        pffl.FedAvg(rounds=5, step_size=1e3),
+        FedAvg(rounds=5, step_size=1e3),
         {},
     ),
 }
@@ -91,7 +92,7 @@ def solve(name: str, engine: Any = None, **more: Any) -> pffl.Solution:
     )
 
 
-@pytest.mark.parametrize("method", [pffl.Exact(), pffl.FirstOrder()])
+@pytest.mark.parametrize("method", [Exact(), FirstOrder()])
 def test_what_is_at_hand_is_not_asked(method: Any) -> None:
     """A start spares the first round, and the optimum is the same."""
     engine = Recording(Local(FEDERATION))
@@ -108,7 +109,7 @@ def test_what_is_at_hand_is_not_asked(method: Any) -> None:
 
 
 def test_a_start_under_bounds_that_hide_its_losses_is_asked_about() -> None:
-    engine, method, far = Local(FEDERATION), pffl.FirstOrder(), 1e9
+    engine, method, far = Local(FEDERATION), FirstOrder(), 1e9
     bound = pffl.BoundedGroupLoss(0.6)
     problem, _ = prepared(engine, bound, None, method, Options(), 0)
     near = Start.of(drive(engine, rounds(problem, method)), problem)
@@ -119,7 +120,7 @@ def test_a_start_under_bounds_that_hide_its_losses_is_asked_about() -> None:
     losses = problem.expand(w, engine.ask(Expand(problem.task, w))).violation + 0.6
     assert np.abs(start.expansion.violation + far - losses).max() > 1e-10
     assert start.under(problem) is None
-    paper = pffl.PFFL(dual_rounds=1, rounds_per_dual=1)  # starts where it does
+    paper = PFFL(dual_rounds=1, rounds_per_dual=1)  # starts where it does
     runs = [drive(engine, rounds(problem, paper, start=s)) for s in (None, start)]
     np.testing.assert_array_equal(runs[0].point.w, runs[1].point.w)
 
@@ -188,7 +189,7 @@ def test_an_interruption_that_hits_another_part_ends_the_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ctrl-C comes at any line: also while the model without bounds is fitted."""
-    step, hit = pffl.Exact.step, []
+    step, hit = Exact.step, []
 
     def interrupted(self: Any, problem: Any, state: Any, total: Any) -> Any:
         if not hit:
@@ -196,13 +197,13 @@ def test_an_interruption_that_hits_another_part_ends_the_training(
             os.kill(os.getpid(), signal.SIGINT)
         return step(self, problem, state, total)
 
-    monkeypatch.setattr(pffl.Exact, "step", interrupted)
+    monkeypatch.setattr(Exact, "step", interrupted)
     engine = Recording(Local(FEDERATION))
     engine.federation = None  # elsewhere, parts go side by side
     solution = pffl.solve(
         engine,
         pffl.BoundedGroupLoss(0.6),
-        method=pffl.PFFL(dual_rounds=1000, rounds_per_dual=2),
+        method=PFFL(dual_rounds=1000, rounds_per_dual=2),
         random_state=3,
     )
     assert hit

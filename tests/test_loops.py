@@ -8,6 +8,7 @@ import pytest
 import pffl
 from pffl import runs, verify
 from pffl.errors import DataError, UsageError
+from pffl.models import Network
 from tests.raising import raises
 
 GROUPS, LABELS = ["a", "b"], ["no", "yes"]
@@ -164,7 +165,7 @@ def test_a_numeric_target_and_a_network():
             return self.x[i], np.float32(self.x[i, 0] * 2), self.group[i]
 
     rows = {f"site {k}": (Numbers(k), Numbers(k, test=True)) for k in range(2)}
-    net = pffl.Network(nn.Linear(4, 1), "squared")
+    net = Network(nn.Linear(4, 1), "squared")
     given = {"labels": None, "rounds": 8, "optimizer": sgd}
     solution = solve(net, rows, pffl.BoundedGroupLoss(0.5), **given)
     assert solution.status in ("met", "not converged")

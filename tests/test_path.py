@@ -17,6 +17,7 @@ import pffl
 from pffl.data import Federation, Rows
 from pffl.engines import Local
 from pffl.errors import DataError, UsageError
+from pffl.methods import PFFL
 from pffl.prepare import Options
 from tests.helpers import make_federation
 from tests.inside import (
@@ -246,9 +247,7 @@ def test_a_network_along_tightened_bounds():
         federation,
         0.95,
         model=RECIPES["mlp"](hidden=(4,)).build(federation.schema),
-        method=pffl.PFFL(
-            dual_rounds=2, rounds_per_dual=3, local_steps=3, step_size=0.3
-        ),
+        method=PFFL(dual_rounds=2, rounds_per_dual=3, local_steps=3, step_size=0.3),
         models=2,
     )
     path = path_of(found)

@@ -12,14 +12,15 @@ import pytest
 from sklearn.metrics import confusion_matrix
 
 import pffl
+from pffl.constraints import ErrorRate, FalseNegativeRate, FalsePositiveRate
 from pffl.errors import PFFLError
 from tests import inside
 from tests.raising import raises
 
 GOALS = {
-    "fnr": pffl.FalseNegativeRate,
-    "fpr": pffl.FalsePositiveRate,
-    "error": pffl.ErrorRate,
+    "fnr": FalseNegativeRate,
+    "fpr": FalsePositiveRate,
+    "error": ErrorRate,
 }
 BOUNDS = {"fnr": 0.35, "fpr": 0.3, "error": 0.4}
 
@@ -105,7 +106,7 @@ def _verdicts(solution):
 
 
 def test_no_sentence_says_certified_where_nothing_is():
-    solution = pffl.solve(people(), pffl.ErrorRate(0.2), certify=True, random_state=0)
+    solution = pffl.solve(people(), ErrorRate(0.2), certify=True, random_state=0)
     assert solution.exit_code == 4
     assert solution.certificate.verdicts["new_people"]["verdict"] == "not certified"
     told = [*solution.certificate.notes, *(v["sentence"] for v in _verdicts(solution))]
@@ -117,7 +118,7 @@ def test_no_sentence_says_certified_where_nothing_is():
 def test_a_bound_that_binds_nobody_changes_nothing():
     here = people()
     free = pffl.solve(here, None, random_state=0)
-    loose = pffl.solve(here, pffl.FalseNegativeRate(0.9), certify=True, random_state=0)
+    loose = pffl.solve(here, FalseNegativeRate(0.9), certify=True, random_state=0)
     assert len(loose.evidence.path.candidates) == 1
     np.testing.assert_allclose(loose.w, free.w, atol=1e-5)
 
@@ -125,18 +126,18 @@ def test_a_bound_that_binds_nobody_changes_nothing():
 @pytest.mark.parametrize(
     ("make", "code"),
     [
-        (lambda: pffl.ErrorRate(1.2), "wrong-value"),
-        (lambda: pffl.FalseNegativeRate("auto"), "wrong-value"),
-        (lambda: pffl.FalsePositiveRate(), "needs-bound"),
-        (lambda: pffl.ErrorRate(0.3) & pffl.BoundedGroupLoss(0.6), "not-joinable"),
-        (lambda: pffl.solve(people(600), pffl.ErrorRate(0.4)), "needs-certify"),
+        (lambda: ErrorRate(1.2), "wrong-value"),
+        (lambda: FalseNegativeRate("auto"), "wrong-value"),
+        (lambda: FalsePositiveRate(), "needs-bound"),
+        (lambda: ErrorRate(0.3) & pffl.BoundedGroupLoss(0.6), "not-joinable"),
+        (lambda: pffl.solve(people(600), ErrorRate(0.4)), "needs-certify"),
         (
             lambda: pffl.solve(
-                people(600), pffl.FalseNegativeRate({"nobody": 0.3}), certify=True
+                people(600), FalseNegativeRate({"nobody": 0.3}), certify=True
             ),
             "unknown-cell",
         ),
-        (lambda: pffl.feasible(people(600), pffl.ErrorRate(0.4)), "needs-certify"),
+        (lambda: pffl.feasible(people(600), ErrorRate(0.4)), "needs-certify"),
     ],
 )
 def test_refused(make, code):
@@ -155,7 +156,7 @@ def test_weights_are_refused():
         sample_weight=rng.uniform(0.5, 2, 300),
     ).with_calibration(0.3)
     with raises(PFFLError, "rates-uncounted"):
-        pffl.solve(here, pffl.ErrorRate(0.6), certify=True)
+        pffl.solve(here, ErrorRate(0.6), certify=True)
 
 
 def test_people_with_several_rows_certify_no_rate(solutions):
@@ -171,7 +172,7 @@ def test_audits_bound_rates_too(solutions):
     here, found = solutions
     for bound, word in ((0.6, "certified"), (0.1, "not certified")):
         audit = pffl.audit(
-            found["fnr"], here, pffl.FalsePositiveRate(bound), splits=("test",)
+            found["fnr"], here, FalsePositiveRate(bound), splits=("test",)
         )
         assert audit.certificate.verdicts["new_people"]["verdict"] == word
         assert "false-positive rate" in str(audit.certificate)

@@ -10,7 +10,7 @@ import pffl
 from pffl.config import parse
 from pffl.constraints import CONSTRAINTS, Constraint
 from pffl.errors import UsageError
-from pffl.methods import METHODS, Method
+from pffl.methods import METHODS, Exact, FedAvg, Method
 from tests.helpers import make_federation
 from tests.raising import raises
 
@@ -90,7 +90,7 @@ def test_another_package_s_method_and_constraint_run(package):
     ours = pffl.solve(
         federation,
         pffl.BoundedGroupLoss(0.6),
-        method=pffl.FedAvg(rounds=3),
+        method=FedAvg(rounds=3),
         random_state=0,
     )
     assert (theirs.w == ours.w).all()
@@ -111,7 +111,7 @@ def test_another_package_s_method_and_constraint_run(package):
 def test_a_broken_package_breaks_nothing_but_its_own_name(package, entry, code, reason):
     package("bad", f"broken = {entry}")
     package("raising", module="raise RuntimeError('no licence')")
-    assert METHODS["exact"] is pffl.Exact
+    assert METHODS["exact"] is Exact
     spec = parse({"data": {"name": "synthetic"}, "constraint": {"bound": 0.6}})
     assert spec.method.name == "auto"
     with raises(UsageError, "unknown-name", "exat", "exact"):
@@ -125,4 +125,4 @@ def test_a_broken_package_breaks_nothing_but_its_own_name(package, entry, code, 
 
 def test_a_name_of_ours_stays_ours(package):
     package("one", "exact = one:Slow")
-    assert METHODS["exact"] is pffl.Exact
+    assert METHODS["exact"] is Exact

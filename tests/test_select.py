@@ -17,6 +17,8 @@ from pffl import runs
 from pffl.config import parse
 from pffl.data import Federation, Rows
 from pffl.errors import NotMetError, UsageError
+from pffl.methods import Exact, FedAvg
+from pffl.models import LogisticRegression
 from pffl.prepare import Options
 from pffl.select import (
     BOUND_TRIALS,
@@ -177,7 +179,7 @@ def test_test_rows_play_no_part_and_the_run_is_that_of_what_was_chosen():
 
     federation = noisy(10)
     tuned = pffl.solve(federation, BOUND, options=RIDGE, random_state=3)
-    model = pffl.LogisticRegression(l2=ridge_of(tuned))
+    model = LogisticRegression(l2=ridge_of(tuned))
     again = pffl.solve(federation, BOUND, model=model, random_state=3)
     np.testing.assert_array_equal(tuned.w, again.w)
     other = with_other_test_rows(federation)
@@ -235,8 +237,8 @@ def test_where_there_is_nothing_to_choose_it_is_refused() -> None:
         return deploy(spec, {}, {}, "nowhere", address=address)
 
     for wrong in (
-        lambda: pffl.solve(federation, AUTO, method=pffl.FedAvg()),
-        lambda: pffl.solve(federation, AUTO, method=pffl.Exact(risk_weight=0.0)),
+        lambda: pffl.solve(federation, AUTO, method=FedAvg()),
+        lambda: pffl.solve(federation, AUTO, method=Exact(risk_weight=0.0)),
         lambda: pffl.feasible(federation, AUTO),
         lambda: pffl.solve(federation, AUTO & pffl.PerSilo(0.9)),
         lambda: pffl.solve(federation, pffl.MinMax(), options=RIDGE, random_state=0),

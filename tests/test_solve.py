@@ -17,6 +17,8 @@ from pffl.driver import drive
 from pffl.engines import Local, Reference
 from pffl.errors import NotMetError, UsageError
 from pffl.flow import gather
+from pffl.methods import PFFL, Exact, FedAvg
+from pffl.models import LogisticRegression
 from tests.helpers import group_masks, make_federation
 from tests.oracles import MODELS
 from tests.raising import raises
@@ -31,23 +33,21 @@ from tests.saddle import Oracle
 def test_without_a_price_it_is_scikit_learns_logistic_regression(way, weighting):
     federation, l2 = make_federation(0, sizes=(60, 200, 90)), 0.05
     method, constraint = {
-        "fedavg": (pffl.FedAvg(rounds=400, local_steps=1), None),
-        "exact": (pffl.Exact(target_gap=1e-11), None),
+        "fedavg": (FedAvg(rounds=400, local_steps=1), None),
+        "exact": (Exact(target_gap=1e-11), None),
         "exact, bound far away": (
-            pffl.Exact(target_gap=1e-11),
+            Exact(target_gap=1e-11),
             pffl.BoundedGroupLoss(3.0),
         ),
         "pffl": (
-            pffl.PFFL(
-                dual_rounds=60, rounds_per_dual=10, local_steps=1, iterate="last"
-            ),
+            PFFL(dual_rounds=60, rounds_per_dual=10, local_steps=1, iterate="last"),
             pffl.BoundedGroupLoss(1e3),
         ),
     }[way]
     solution = pffl.solve(
         federation,
         constraint,
-        model=pffl.LogisticRegression(l2=l2),
+        model=LogisticRegression(l2=l2),
         method=method,
         options=pffl.Options(weighting=weighting),
         random_state=0,
@@ -75,8 +75,8 @@ def test_pffl_averages_approach_the_saddle_value_within_the_gap(seed):
     solution = pffl.solve(
         federation,
         pffl.BoundedGroupLoss(bound),
-        model=pffl.LogisticRegression(l2=0.05),
-        method=pffl.PFFL(
+        model=LogisticRegression(l2=0.05),
+        method=PFFL(
             multiplier_bound=budget, dual_rounds=60, rounds_per_dual=5, local_steps=2
         ),
         random_state=seed,
@@ -99,7 +99,7 @@ def test_pffl_averages_approach_the_saddle_value_within_the_gap(seed):
 
 def test_both_engines_give_the_same_run():
     federation = make_federation(4, sizes=(1, 2, 80, 33, 60))
-    method = pffl.PFFL(dual_rounds=20, rounds_per_dual=4, local_steps=3)
+    method = PFFL(dual_rounds=20, rounds_per_dual=4, local_steps=3)
     constraint = pffl.BoundedGroupLoss(0.6)
     local, reference = (
         pffl.solve(federation, constraint, method=method, engine=name, random_state=0)
@@ -120,7 +120,7 @@ def test_both_engines_give_the_same_run():
         assert a.train_loss == pytest.approx(b.train_loss, abs=1e-9)
 
 
-@pytest.mark.parametrize("method", [pffl.Exact(), pffl.PFFL(dual_rounds=5)])
+@pytest.mark.parametrize("method", [Exact(), PFFL(dual_rounds=5)])
 def test_the_same_seed_gives_the_same_result(method):
     federation, constraint = make_federation(5), pffl.BoundedGroupLoss(0.6)
     a, b = (
@@ -138,7 +138,7 @@ def test_the_same_seed_gives_the_same_result(method):
 
 def test_a_seed_is_drawn_and_recorded():
     federation, constraint = make_federation(5), pffl.BoundedGroupLoss(0.6)
-    given = {"method": pffl.PFFL(dual_rounds=2, batch_size=5)}
+    given = {"method": PFFL(dual_rounds=2, batch_size=5)}
     solution = pffl.solve(federation, constraint, **given)
     again = pffl.solve(federation, constraint, **given, random_state=solution.seed)
     np.testing.assert_array_equal(solution.w, again.w)
@@ -174,7 +174,7 @@ def test_a_stack_is_its_points_one_by_one(kind):
     points = [
         (
             pffl.BoundedGroupLoss({"f": scale * f, "m": scale * m}),
-            pffl.PFFL(
+            PFFL(
                 multiplier_bound=B,
                 risk_weight=beta,
                 dual_rounds=E,
@@ -230,7 +230,7 @@ def attainable():
 
 def test_met(attainable):
     bound = attainable + 0.005
-    solution = conflict(bound, pffl.Exact(multiplier_bound=1000))
+    solution = conflict(bound, Exact(multiplier_bound=1000))
     assert solution.status == "met"
     assert solution.ok
     assert solution.or_raise() is solution
@@ -258,7 +258,7 @@ def test_infeasible(attainable):
 
 
 def test_not_met(attainable):
-    solution = conflict(attainable + 0.002, pffl.FedAvg(rounds=100))
+    solution = conflict(attainable + 0.002, FedAvg(rounds=100))
     assert solution.status == "not met"
     worst = max(solution.cell_results, key=lambda row: row.violation)
     assert worst.cell in solution.message
@@ -266,7 +266,7 @@ def test_not_met(attainable):
 
 
 def test_diverged():
-    solution = conflict(0.6, pffl.PFFL(step_size=1e3, dual_rounds=5))
+    solution = conflict(0.6, PFFL(step_size=1e3, dual_rounds=5))
     assert solution.status == "diverged"
     assert solution.rounds < 50
     assert np.isfinite(solution.w).all()
@@ -294,7 +294,7 @@ class StopAt(Callback):
 
 def test_interrupted():
     callback = StopAt(4, KeyboardInterrupt)
-    method = pffl.PFFL(dual_rounds=10, step_size=0.2, dual_step_size=1.0)
+    method = PFFL(dual_rounds=10, step_size=0.2, dual_step_size=1.0)
     solution = conflict(0.6, method, callbacks=[callback])
     assert solution.status == "interrupted"
     assert solution.rounds == 4
@@ -307,7 +307,7 @@ def test_interrupted():
 
 def test_a_callback_may_end_the_run_early():
     callback = StopAt(3)
-    method = pffl.PFFL(dual_rounds=10, step_size=0.2, dual_step_size=1.0)
+    method = PFFL(dual_rounds=10, step_size=0.2, dual_step_size=1.0)
     solution = conflict(2.0, method, callbacks=[callback])
     assert solution.status == "not converged"  # it could have gone on
     assert solution.rounds == 3
@@ -322,7 +322,7 @@ def solution():
     return pffl.solve(
         make_federation(9, sizes=(90, 70), test=40),
         pffl.BoundedGroupLoss({"f": 0.6, "m": 0.7}),
-        method=pffl.PFFL(dual_rounds=6, rounds_per_dual=3),
+        method=PFFL(dual_rounds=6, rounds_per_dual=3),
         random_state=0,
         gap_every=6,
     )
@@ -354,7 +354,7 @@ def test_history_has_a_row_per_round(solution):
 
 def test_without_a_constraint():
     solution = pffl.solve(
-        make_federation(0), None, method=pffl.FedAvg(rounds=2), random_state=0
+        make_federation(0), None, method=FedAvg(rounds=2), random_state=0
     )
     assert solution.status == "no bounds"
     cells = solution.cells

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 import pffl
 from pffl.engines import Local
+from pffl.methods import FirstOrder
 from pffl.models import Inputs
 from pffl.queries import Evaluate, Expand
 from tests.helpers import make_problem, train_query, witness_query
@@ -61,7 +62,7 @@ def test_no_step_makes_the_rows_dense(poisoned):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 * 400 * 4_000 / 4
-    method = pffl.FirstOrder(target_gap=0.1)
+    method = FirstOrder(target_gap=0.1)
     solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.6), method=method)
     pffl.certify(solution)
     predictor = solution.predictor

@@ -6,23 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pffl import (
-    BoundedGroupLoss,
-    Exact,
-    Federation,
-    HuberRegression,
-    LeastSquares,
-    LogisticRegression,
-    Options,
-    PerSilo,
-    SoftmaxRegression,
-    solve,
-)
+from pffl import BoundedGroupLoss, Federation, Options, PerSilo, solve
 from pffl.deploy import Agreement, Limits, Site
 from pffl.engines import Local, Reference
 from pffl.errors import DataError
-from pffl.methods import METHODS
-from pffl.models import Inputs
+from pffl.methods import METHODS, Exact
+from pffl.models import (
+    HuberRegression,
+    Inputs,
+    LeastSquares,
+    LogisticRegression,
+    SoftmaxRegression,
+)
 from pffl.queries import Census, Evaluate, Expand, Task, Train, Witness
 from tests.deploy.sites import alone, remote
 from tests.driving import iterate

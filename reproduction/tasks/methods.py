@@ -29,6 +29,8 @@ from pffl import methods
 from pffl._solve import open_engine, setting_of
 from pffl.driver import drive
 from pffl.flow import gather, rounds
+from pffl.methods import PFFL, Exact
+from pffl.models import LogisticRegression
 from pffl.prepare import prepare
 from pffl.problem import Problem
 
@@ -85,7 +87,7 @@ class Draw:
         if notion not in self._problems:
             flow = prepare(
                 setting_of(self.engine), CONSTRAINTS[notion](0.6),
-                pffl.LogisticRegression(l2=L2), pffl.Exact(multiplier_bound=1.0),
+                LogisticRegression(l2=L2), Exact(multiplier_bound=1.0),
                 pffl.Options(empty_cells="remove"), self.seed,
             )  # fmt: skip
             with warnings.catch_warnings():
@@ -112,8 +114,8 @@ class Draw:
         """Return bounds between the least that is possible and what FedAvg has."""
         free, least = self.train(
             notion,
-            [(pffl.Exact(multiplier_bound=1.0), 1e3),
-             (pffl.Exact(multiplier_bound=1.0, risk_weight=0.0), 0.0)],
+            [(Exact(multiplier_bound=1.0), 1e3),
+             (Exact(multiplier_bound=1.0, risk_weight=0.0), 0.0)],
         )  # fmt: skip
         train, worst = self.part("train"), []
         cells = {
@@ -146,9 +148,9 @@ def bounded(name: str, notion: str) -> None:
 
     def train(draw: Draw, budget: int | None) -> Weights:
         price = {"multiplier_bound": 20.0}
-        method: Any = pffl.Exact(**price)
+        method: Any = Exact(**price)
         if budget is not None:
-            method = pffl.PFFL.within(budget, local_steps=1, rounds_per_dual=5, **price)
+            method = PFFL.within(budget, local_steps=1, rounds_per_dual=5, **price)
         return draw.train(notion, [(method, bound) for bound in draw.bounds(notion)])
 
     METHODS[name] = train
@@ -156,7 +158,7 @@ def bounded(name: str, notion: str) -> None:
 
 def fedavg(draw: Draw, budget: int | None) -> Weights:
     """FedAvg: solved if it may converge."""
-    method: Any = pffl.Exact(multiplier_bound=1.0)
+    method: Any = Exact(multiplier_bound=1.0)
     return draw.train(
         "bgl", [(methods.FedAvg.within(budget) if budget else method, 1e3)]
     )
@@ -164,7 +166,7 @@ def fedavg(draw: Draw, budget: int | None) -> Weights:
 
 def minimax(draw: Draw, budget: int | None) -> Weights:
     """FedMinMax: solved if it may converge."""
-    method: Any = pffl.Exact(multiplier_bound=1.0, risk_weight=0.0)
+    method: Any = Exact(multiplier_bound=1.0, risk_weight=0.0)
     if budget is not None:
         method = methods.FedMinMax.within(budget)
     return draw.train("bgl", [(method, 0.0)])

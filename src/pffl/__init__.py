@@ -25,27 +25,14 @@ if TYPE_CHECKING:
     from pffl.constraints import (
         ConditionalBoundedGroupLoss as ConditionalBoundedGroupLoss,
     )
-    from pffl.constraints import ErrorRate as ErrorRate
-    from pffl.constraints import FalseNegativeRate as FalseNegativeRate
-    from pffl.constraints import FalsePositiveRate as FalsePositiveRate
     from pffl.constraints import MinMax as MinMax
     from pffl.constraints import PerSilo as PerSilo
     from pffl.data import Federation as Federation
     from pffl.errors import PFFLError as PFFLError
     from pffl.estimators import FairClassifier as FairClassifier
     from pffl.estimators import FairRegressor as FairRegressor
-    from pffl.evidence.record import About as About
     from pffl.experiments.comparison import compare as compare
     from pffl.external import solve_loaders as solve_loaders
-    from pffl.methods import PFFL as PFFL
-    from pffl.methods import Exact as Exact
-    from pffl.methods import FedAvg as FedAvg
-    from pffl.methods import FirstOrder as FirstOrder
-    from pffl.models import HuberRegression as HuberRegression
-    from pffl.models import LeastSquares as LeastSquares
-    from pffl.models import LogisticRegression as LogisticRegression
-    from pffl.models import Network as Network
-    from pffl.models import SoftmaxRegression as SoftmaxRegression
     from pffl.models.predictor import Predictor as Predictor
     from pffl.prepare import Options as Options
     from pffl.privacy.terms import Privacy as Privacy
@@ -57,30 +44,17 @@ __version__ = "0.3.0"
 
 #: Where each public name lives.
 _HOMES = {
-    "About": "evidence.record",
     "BoundedGroupLoss": "constraints",
     "ConditionalBoundedGroupLoss": "constraints",
-    "ErrorRate": "constraints",
-    "Exact": "methods",
     "FairClassifier": "estimators",
     "FairRegressor": "estimators",
-    "FalseNegativeRate": "constraints",
-    "FalsePositiveRate": "constraints",
-    "FedAvg": "methods",
     "Federation": "data",
-    "FirstOrder": "methods",
-    "HuberRegression": "models",
-    "LeastSquares": "models",
-    "LogisticRegression": "models",
     "MinMax": "constraints",
-    "Network": "models",
     "Options": "prepare",
     "Privacy": "privacy.terms",
-    "PFFL": "methods",
     "PFFLError": "errors",
     "PerSilo": "constraints",
     "Predictor": "models.predictor",
-    "SoftmaxRegression": "models",
     "Solution": "solution",
     "audit": "_audit",
     "certify": "_certify",

@@ -368,7 +368,7 @@ class ErrorRate(BoundedGroupLoss):
     >>> import pffl
     >>> people = pffl.datasets.synthetic(6000, silos=3, groups=["f", "m"])
     >>> people = people.with_calibration(0.3)
-    >>> goal = pffl.FalseNegativeRate(0.45)
+    >>> goal = pffl.constraints.FalseNegativeRate(0.45)
     >>> solution = pffl.solve(people, goal, certify=True, random_state=0)
     >>> solution.certificate.verdicts["new_people"]["verdict"]
     'certified'
@@ -414,7 +414,7 @@ class FalseNegativeRate(ErrorRate):
     Examples
     --------
     >>> import pffl
-    >>> pffl.FalseNegativeRate({"f": 0.4}).describe()["bound"]
+    >>> pffl.constraints.FalseNegativeRate({"f": 0.4}).describe()["bound"]
     {'f': 0.4}
     """
 
@@ -440,7 +440,7 @@ class FalsePositiveRate(ErrorRate):
     Examples
     --------
     >>> import pffl
-    >>> pffl.FalsePositiveRate({"f": 0.4}).describe()["bound"]
+    >>> pffl.constraints.FalsePositiveRate({"f": 0.4}).describe()["bound"]
     {'f': 0.4}
     """
 

@@ -541,7 +541,7 @@ class FairClassifier(ClassifierMixin, _Fair):
     constraint
         What is bounded: "bgl" groups, "cbgl" groups and labels, "per-silo" silos; the
         rates "error", "fnr" and "fpr" of new people, for which `fit` sets 30 % of the
-        rows apart, to certify by (`pffl.ErrorRate`, linear models); or a
+        rows apart, to certify by (`pffl.constraints.ErrorRate`, linear models); or a
         constraint with its bounds.
     error_at_most
         For a bound that is "auto": the largest error that it may lead to. Default: a

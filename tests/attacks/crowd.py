@@ -14,6 +14,7 @@ import pffl
 from pffl.data import Federation, Silo
 from pffl.deploy import Agreement, InMemory, Remote, Site
 from pffl.engines import Reference
+from pffl.methods import FirstOrder
 from pffl.queries import Pool, Task
 from tests.attacks.askers import Pooled, people
 from tests.deploy.sites import Server, agree, sites_of
@@ -68,7 +69,7 @@ class Overheard:
         engine = Remote(InMemory(heard), self.agreement, run=NAME)
         with suppress(Enough):
             constraint = pffl.BoundedGroupLoss(0.68)
-            pffl.solve(engine, constraint, method=pffl.FirstOrder(), random_state=0)
+            pffl.solve(engine, constraint, method=FirstOrder(), random_state=0)
 
     def _heard(self, site: Site) -> Any:
         def answer(content: bytes) -> bytes:

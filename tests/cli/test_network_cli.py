@@ -50,7 +50,7 @@ def _imports():
     """Heavy imports, when the first test runs; collecting needs none of them."""
     global Network, Own
     pytest.importorskip("torch", reason="networks need the extra 'torch'")
-    from pffl import Network
+    from pffl.models import Network
     from tests.models.networks import Own
 
 

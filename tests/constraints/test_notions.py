@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pffl
+from pffl.methods import Exact
 from tests.helpers import group_masks, make_federation, make_schema
 from tests.saddle import Oracle
 
@@ -53,7 +54,7 @@ def test_cbgl_implies_bgl_at_the_expected_bound(losses, slack):
 def test_a_model_that_meets_cbgl_meets_bgl():
     federation = make_federation(2, sizes=(80, 120, 60))
     zeta = {"class 0": 0.75, "class 1": 0.72}
-    method = pffl.Exact(multiplier_bound=200)
+    method = Exact(multiplier_bound=200)
     solution = pffl.solve(
         federation,
         pffl.ConditionalBoundedGroupLoss(zeta),
@@ -74,11 +75,11 @@ MINMAX_BGL = {"multiplier_bound": 1.0, "risk_weight": 0.0}
 @pytest.mark.filterwarnings("ignore:a bound of 0")
 def test_minmax_is_bgl_at_0_1_0_for_exact():
     federation = make_federation(4, sizes=(80, 50))
-    minmax = pffl.solve(federation, pffl.MinMax(), method=pffl.Exact(), random_state=1)
+    minmax = pffl.solve(federation, pffl.MinMax(), method=Exact(), random_state=1)
     bgl = pffl.solve(
         federation,
         pffl.BoundedGroupLoss(0),
-        method=pffl.Exact(**MINMAX_BGL),
+        method=Exact(**MINMAX_BGL),
         random_state=1,
     )
     assert minmax.status == "no bounds"

@@ -11,7 +11,7 @@ import pytest
 import pffl
 from pffl.data import Attribute, TableEncoder
 from pffl.errors import UsageError
-from pffl.models import Inputs
+from pffl.models import Inputs, LogisticRegression
 from tests.data import tables
 from tests.inside import (
     Column,
@@ -75,7 +75,7 @@ def predictor_of(encoding, seed=0):
     mean = generator.random(d)
     mean[0] = 2005.0
     inputs = Inputs(mean, generator.random(d) + 0.5)
-    model = pffl.LogisticRegression().bind(encoding.schema, inputs)
+    model = LogisticRegression().bind(encoding.schema, inputs)
     w = generator.normal(size=model.n_parameters) / 10
     return Predictor(encoding, model, w, 5.0, cells=())
 

@@ -21,6 +21,8 @@ from pffl.data import Federation, Rows, Schema, Silo, TableEncoder
 from pffl.deploy import Agreement, InMemory, Limits, Remote, Site, SiteKey
 from pffl.driver import drive
 from pffl.engines import Reference
+from pffl.methods import Exact
+from pffl.models import LogisticRegression
 from pffl.prepare import Options, Setting
 from pffl.privacy import Privacy
 from pffl.problem import Problem
@@ -303,8 +305,8 @@ def problem_of(site: Site, constraint: Any = None, model: Any = None) -> Problem
         problem, _ = prepare(
             Reference(federation),
             constraint or pffl.ConditionalBoundedGroupLoss(0.7),
-            model or pffl.LogisticRegression(),
-            pffl.Exact(multiplier_bound=10),
+            model or LogisticRegression(),
+            Exact(multiplier_bound=10),
             Options(),
             0,
         )

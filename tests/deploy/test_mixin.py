@@ -16,6 +16,8 @@ from pffl.constraints import Cells
 from pffl.data import Attribute, Schema
 from pffl.engines import Local
 from pffl.errors import DataError, FederationError, PFFLError, UsageError
+from pffl.methods import PFFL
+from pffl.models import LogisticRegression
 from pffl.prepare import Options
 from pffl.queries import Census, Evaluate, Task
 from pffl.tensors import pack, unpack
@@ -399,7 +401,7 @@ def test_a_model_that_runs_away_is_called_so():
 
 def problem_of(federation, constraint, model):
     options = Options(weighting="rows")
-    return prepare(Local(federation), constraint, model, pffl.PFFL(), options, 0)[0]
+    return prepare(Local(federation), constraint, model, PFFL(), options, 0)[0]
 
 
 def schema_of(labels=tuple(LABELS)):
@@ -525,7 +527,7 @@ def test_weights_of_examples_are_those_of_the_objective(kind):
         "cbgl": pffl.ConditionalBoundedGroupLoss(0.6),
         "per-silo": pffl.PerSilo(0.6),
     }[kind]
-    problem = problem_of(federation, constraint, pffl.LogisticRegression())
+    problem = problem_of(federation, constraint, LogisticRegression())
     rng = np.random.default_rng(0)
     lam = rng.random(problem.n_cells)
     found = example_weights(problem, lam)

@@ -18,7 +18,8 @@ from pffl._solve import open_engine, setting_of
 from pffl.deploy import InMemory, Limits, Reply
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, DataError, FederationError, UsageError
-from pffl.methods import METHODS
+from pffl.methods import METHODS, PFFL, Exact, FedAvg, FirstOrder
+from pffl.models import LogisticRegression
 from pffl.prepare import Options
 from pffl.queries import Census, Evaluate, Expand, Policy, Pool, Train
 from pffl.tensors import HEADER
@@ -31,8 +32,8 @@ from tests.raising import raises
 
 QUICK = Policy(seconds=5.0, join_seconds=5.0, retries=0)
 BGL, CBGL = pffl.BoundedGroupLoss(0.62), pffl.ConditionalBoundedGroupLoss(0.7)
-LOOSE, STRONG = pffl.BoundedGroupLoss(0.68), pffl.LogisticRegression(l2=0.1)
-STEPS = pffl.PFFL(dual_rounds=3, rounds_per_dual=4, local_steps=3, step_size=0.1)
+LOOSE, STRONG = pffl.BoundedGroupLoss(0.68), LogisticRegression(l2=0.1)
+STEPS = PFFL(dual_rounds=3, rounds_per_dual=4, local_steps=3, step_size=0.1)
 SHORT = {
     "pffl": {"dual_rounds": 4, "rounds_per_dual": 2},
     "local-bgl": {"dual_rounds": 4, "rounds_per_dual": 2},
@@ -93,15 +94,15 @@ def test_every_method_ends_where_it_ends_locally(name, constraint):
 
 def test_every_site_answers_every_step():
     with raises(UsageError, "not-over-sites"):
-        run(remote(biased(0)), None, pffl.FedAvg(rounds=5, participation=0.5))
+        run(remote(biased(0)), None, FedAvg(rounds=5, participation=0.5))
 
 
 @pytest.mark.parametrize(
     ("method", "weighting", "constraint"),
     [
-        (pffl.Exact(), "silos", LOOSE),
-        (pffl.Exact(), "rows", pffl.ConditionalBoundedGroupLoss(0.9)),
-        (pffl.FirstOrder(target_gap=1e-15), "silos", CBGL),
+        (Exact(), "silos", LOOSE),
+        (Exact(), "rows", pffl.ConditionalBoundedGroupLoss(0.9)),
+        (FirstOrder(target_gap=1e-15), "silos", CBGL),
         (STEPS, "silos", LOOSE),
         (replace(STEPS, batch_size=7), "rows", CBGL),
         (METHODS["qffl"](q=1.0, rounds=2, step_size=0.1), "silos", LOOSE),
@@ -117,7 +118,7 @@ def test_a_run_under_secure_sums_is_the_run_without(method, weighting, constrain
     secure = pffl.solve(federation, constraint, method=method, secure_sum=True, **asked)
     np.testing.assert_allclose(secure.w, plain.w, rtol=0, atol=1e-9)
     assert secure.status == plain.status
-    if isinstance(method, pffl.Exact | pffl.FirstOrder):
+    if isinstance(method, Exact | FirstOrder):
         assert secure.gap <= max(1e-10, plain.gap + 1e-10)
 
 
@@ -137,10 +138,10 @@ def test_real_data_are_the_same_under_secure_sums(data, constraint):
         asked = {"method": method, "random_state": 1}
         return [pffl.solve(one, constraint, **asked) for one in (federation, engine)]
 
-    plain, secure = solved(pffl.Exact(target_gap=1e-12))
+    plain, secure = solved(Exact(target_gap=1e-12))
     np.testing.assert_allclose(secure.w, plain.w, rtol=0, atol=1e-9)
     assert abs(secure.gap - plain.gap) <= 1e-9
-    plain, secure = solved(pffl.Exact())
+    plain, secure = solved(Exact())
     assert secure.status == plain.status
     assert secure.status in ("met", "impossible")
 
@@ -150,7 +151,7 @@ def test_real_data_are_the_same_under_secure_sums(data, constraint):
     [
         ("not-with-secure-sums", {"constraint": pffl.PerSilo(0.7)}),
         ("not-with-secure-sums", {"constraint": LOOSE & pffl.PerSilo(0.7)}),
-        ("not-with-secure-sums", {"method": pffl.PFFL(participation=0.5)}),
+        ("not-with-secure-sums", {"method": PFFL(participation=0.5)}),
         *(("not-with-secure-sums", {"method": name}) for name in LOOKING),
         ("auto-refused", {"constraint": pffl.BoundedGroupLoss("auto")}),
         ("auto-refused", {"options": Options(l2="auto")}),
@@ -188,7 +189,7 @@ def test_no_single_sites_figures_are_at_the_server(tmp_path):
     record = RunLog(tmp_path / "record.jsonl")
     engine = engine_of(sites, agreed, record=record, folder=tmp_path)
     found = pffl.solve(
-        engine, LOOSE, method=pffl.Exact(), random_state=0, checkpoint=tmp_path
+        engine, LOOSE, method=Exact(), random_state=0, checkpoint=tmp_path
     )
     secret = single_figures(told)
     assert len(secret) > 500
@@ -279,7 +280,7 @@ def test_a_sum_that_no_rows_have_ends_the_run():
 
     sites["site 1"]._totals = negative
     with raises(FederationError, "implausible-sum") as e:
-        pffl.solve(engine_of(sites, agreed), LOOSE, method=pffl.Exact(), random_state=0)
+        pffl.solve(engine_of(sites, agreed), LOOSE, method=Exact(), random_state=0)
     assert e.value.exit_code == 5
 
 
@@ -562,7 +563,7 @@ def test_a_site_that_stays_away_ends_the_run_and_no_sum_is_over_fewer(tmp_path):
     known = {"transport": away, "folder": tmp_path, "policy": policy}
     engine = engine_of({}, agreed, **known)
     with raises(FederationError, "sites-missing", "2 of 3", "'site 2'") as e:
-        pffl.solve(engine, LOOSE, method=pffl.Exact(), random_state=0)
+        pffl.solve(engine, LOOSE, method=Exact(), random_state=0)
     assert e.value.exit_code == 5
     assert sites["site 0"].records.memory[engine.run].step == 2  # asked once, kept
 
@@ -582,7 +583,7 @@ def test_a_server_that_stops_anywhere_goes_on_to_the_same_model(
         transport = Dropping(answers, after=after)
         known = {"transport": transport, "run": "r", "folder": folder / "steps"}
         engine = engine_of({}, agreed, **known)
-        method = pffl.PFFL(dual_rounds=2, rounds_per_dual=2, step_size=0.1)
+        method = PFFL(dual_rounds=2, rounds_per_dual=2, step_size=0.1)
         options = Options(baseline=False, smallest_bound=False)
         known = {"method": method, "options": options, "random_state": 4}
         found = pffl.solve(engine, LOOSE, checkpoint=folder / "stopped", **known)

@@ -9,6 +9,7 @@ import pytest
 
 import pffl
 from pffl.engines import Local, Reference
+from pffl.models import HuberRegression, LeastSquares
 from pffl.queries import Census, Evaluate, Expand, Train
 from tests.helpers import (
     assert_same_total,
@@ -224,11 +225,11 @@ def test_models_that_differ_are_never_taken_for_one():
     federation = make_federation(1, labels=0)
     engine, queries = Local(federation), []
     for model in (
-        pffl.HuberRegression(delta=1.0),
-        pffl.HuberRegression(delta=0.1),
-        pffl.LeastSquares(),
-        pffl.LeastSquares(standardize=False),
-        pffl.LeastSquares(l2=0.5),
+        HuberRegression(delta=1.0),
+        HuberRegression(delta=0.1),
+        LeastSquares(),
+        LeastSquares(standardize=False),
+        LeastSquares(l2=0.5),
     ):
         problem = make_problem(engine, pffl.BoundedGroupLoss(0.5), model=model)
         w = np.ones(4)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import pffl
 from pffl.data import Rows
 from pffl.engines import Local, Reference
-from pffl.models import Inputs
+from pffl.models import HuberRegression, Inputs
 from pffl.queries import Census, Evaluate, Expand
 from tests.deploy.sites import counted, remote
 from tests.helpers import (
@@ -123,7 +123,7 @@ def same(total, expected):
 def test_all_answers_are_those_of_dense_rows(
     seed, kind, weighted, dense_silo, constraint, options
 ):
-    model, labels = {**MODELS, "huber": (pffl.HuberRegression, 0)}[kind]
+    model, labels = {**MODELS, "huber": (HuberRegression, 0)}[kind]
     dense, sparse = make_pair(
         seed,
         labels=labels,

@@ -15,7 +15,8 @@ import pffl
 from pffl.data import Federation
 from pffl.engines import Local
 from pffl.errors import UsageError
-from pffl.models import Inputs, Model
+from pffl.methods import PFFL, Exact, FedAvg
+from pffl.models import Inputs, LogisticRegression, Model
 from pffl.solution import Solution
 from tests.driving import lowest
 from tests.helpers import group_masks, make_federation, make_problem
@@ -31,22 +32,22 @@ def federation(labels: int = 2) -> Federation:
 
 
 CASES: dict[str, tuple[Any, Any, int]] = {
-    "exact": (pffl.BoundedGroupLoss(0.66), pffl.Exact(), 2),
-    "infeasible": (pffl.BoundedGroupLoss(0.3), pffl.Exact(), 2),
-    "mixed bounds": (pffl.BoundedGroupLoss({"f": 0.69, "m": 0.655}), pffl.Exact(), 2),
+    "exact": (pffl.BoundedGroupLoss(0.66), Exact(), 2),
+    "infeasible": (pffl.BoundedGroupLoss(0.3), Exact(), 2),
+    "mixed bounds": (pffl.BoundedGroupLoss({"f": 0.69, "m": 0.655}), Exact(), 2),
     "pffl": (
         pffl.BoundedGroupLoss(0.6579),
-        pffl.PFFL(dual_rounds=8, iterate="average"),
+        PFFL(dual_rounds=8, iterate="average"),
         2,
     ),
-    "fedavg": (pffl.BoundedGroupLoss(0.66), pffl.FedAvg(rounds=5), 2),
-    "no bound": (None, pffl.FedAvg(rounds=5), 2),
-    "minmax": (pffl.MinMax(), pffl.Exact(), 2),
-    "cbgl": (pffl.ConditionalBoundedGroupLoss(0.7), pffl.Exact(), 2),
-    "per silo": (pffl.PerSilo(0.66), pffl.Exact(), 2),
-    "overlapping": (pffl.BoundedGroupLoss(0.68) & pffl.PerSilo(0.7), pffl.Exact(), 2),
-    "softmax": (pffl.BoundedGroupLoss(1.0), pffl.Exact(), 3),
-    "least squares": (pffl.BoundedGroupLoss(1.2), pffl.Exact(), 0),
+    "fedavg": (pffl.BoundedGroupLoss(0.66), FedAvg(rounds=5), 2),
+    "no bound": (None, FedAvg(rounds=5), 2),
+    "minmax": (pffl.MinMax(), Exact(), 2),
+    "cbgl": (pffl.ConditionalBoundedGroupLoss(0.7), Exact(), 2),
+    "per silo": (pffl.PerSilo(0.66), Exact(), 2),
+    "overlapping": (pffl.BoundedGroupLoss(0.68) & pffl.PerSilo(0.7), Exact(), 2),
+    "softmax": (pffl.BoundedGroupLoss(1.0), Exact(), 3),
+    "least squares": (pffl.BoundedGroupLoss(1.2), Exact(), 0),
 }
 
 
@@ -76,7 +77,7 @@ def test_a_run_that_did_not_converge_is_not_excused_by_its_gap():
 
 
 def test_infeasible_bounds_are_proved_and_the_smallest_is_met():
-    rows, method = federation(), pffl.Exact()
+    rows, method = federation(), Exact()
     solution, certificate = solved("infeasible"), certified("infeasible")
     proof = certificate.of_kind("infeasible")[0]
     oracle = Oracle.of(rows, group_masks(rows), [0.3, 0.3], beta=0.0, l2=0.0)
@@ -204,7 +205,7 @@ def test_fault_73_other_data_are_labelled():
 class Bent:
     """A logistic regression that does not say that it is convex, nor linear."""
 
-    inner: Any = field(default_factory=pffl.LogisticRegression)
+    inner: Any = field(default_factory=LogisticRegression)
     convex: bool = False
 
     def __getattr__(self, name: str) -> Any:
@@ -223,9 +224,7 @@ class Bent:
 
 
 def test_fault_32_convex_only_statements_are_refused_for_other_models(tmp_path):
-    method = pffl.PFFL(
-        dual_rounds=2, rounds_per_dual=2, step_size=0.1, dual_step_size=0.1
-    )
+    method = PFFL(dual_rounds=2, rounds_per_dual=2, step_size=0.1, dual_step_size=0.1)
     rows = federation()
     solution = pffl.solve(
         rows, pffl.BoundedGroupLoss(0.6), model=Bent(), method=method, random_state=0

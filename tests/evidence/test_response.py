@@ -10,6 +10,7 @@ import pytest
 
 import pffl
 from pffl.engines import Local
+from pffl.models import LogisticRegression
 from pffl.queries import Expand, Query
 from tests.driving import measure
 from tests.evidence.test_gap import drawn, random_pair
@@ -56,7 +57,7 @@ CASES = {
     "softmax": (pffl.BoundedGroupLoss(1.0), None, 3),
     "least squares": (pffl.BoundedGroupLoss(1.2), None, 0),
     "minmax": (pffl.MinMax(), None, 2),
-    "no ridge": (BOUND, pffl.LogisticRegression(l2=0.0), 2),
+    "no ridge": (BOUND, LogisticRegression(l2=0.0), 2),
 }
 
 

@@ -20,14 +20,15 @@ from pffl.experiments import (
     figures,
     measures,
 )
-from pffl.methods import METHODS
+from pffl.methods import METHODS, PFFL, Exact, FedAvg
+from pffl.models import LogisticRegression
 from pffl.queries import Expand, Train
 from tests.inside import L2_GRID, points_of
 from tests.raising import raises
 
 BUDGET = 60
 CONSTRAINT = pffl.BoundedGroupLoss(0.6)
-MODEL = pffl.LogisticRegression()
+MODEL = LogisticRegression()
 SHARED = {"model": MODEL, "budget": BUDGET, "least_people": 1}
 
 
@@ -65,10 +66,10 @@ def test_every_method_runs_within_the_budget(name, monkeypatch):
 
 def test_measures_are_those_of_a_run():
     data = load(0)
-    trial = Trial("exact", pffl.Exact(multiplier_bound=10.0), CONSTRAINT)
+    trial = Trial("exact", Exact(multiplier_bound=10.0), CONSTRAINT)
     (record,) = Draw(data, MODEL).train([trial])
     solution = pffl.solve(
-        data, CONSTRAINT, model=MODEL, method=pffl.Exact(multiplier_bound=10.0)
+        data, CONSTRAINT, model=MODEL, method=Exact(multiplier_bound=10.0)
     )
     told = solution.as_dict()
     for split in ("train", "test"):
@@ -99,7 +100,7 @@ def test_methods_take_the_parameters_of_a_grid_that_they_have():
     grid = {"bound": [0.5, 0.6], "q": [1.0, 2.0, 3.0], "l2": [0.1]}
     assert len(points_of("exact", MODEL, grid, 0)) == 2
     assert points_of("qffl", MODEL, grid, 0)[-1] == {"q": 3.0, "l2": 0.1}
-    assert points_of(pffl.FedAvg(), MODEL, grid, 0) == [{"l2": 0.1}]
+    assert points_of(FedAvg(), MODEL, grid, 0) == [{"l2": 0.1}]
     with raises(UsageError, "unknown-parameter"):
         points_of("exact", MODEL, {"quality": [1]}, 0)
 
@@ -229,7 +230,7 @@ def test_one_failure_does_not_end_a_comparison(monkeypatch, tmp_path):
         raise UsageError("broken on purpose")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pffl.PFFL, "run", broken)
+        patch.setattr(PFFL, "run", broken)
         some = {"seeds": 1, **SHARED}
         methods = ("fedavg", "pffl")
         found = compare(load, CONSTRAINT, methods=methods, out=tmp_path, **some)

@@ -11,6 +11,7 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import DataError
+from pffl.methods import PFFL, Exact, FedAvg
 from pffl.queries import Evaluate, Expand
 from tests.helpers import (
     assert_same_total,
@@ -143,9 +144,9 @@ def test_fault_27_infeasible_is_never_said_of_bounds_that_can_be_met(seed, attai
     # However the model was trained: "infeasible" is a proof, not an impression.
     step = float(np.random.default_rng(seed).uniform(0.0005, 0.05))
     for method in (
-        pffl.FedAvg(rounds=3),
-        pffl.PFFL(dual_rounds=2),
-        pffl.Exact(multiplier_bound=0.1),
+        FedAvg(rounds=3),
+        PFFL(dual_rounds=2),
+        Exact(multiplier_bound=0.1),
     ):
         bound = pffl.BoundedGroupLoss(attainable + step)
         above = pffl.solve(CONFLICT, bound, method=method, random_state=0)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl.engines import Local, Reference
+from pffl.methods import PFFL, FedAvg
 from pffl.queries import Evaluate, Expand
 from tests.driving import iterate
 from tests.helpers import (
@@ -21,10 +22,10 @@ from tests.helpers import (
 from tests.oracles import MODELS
 
 TOO_LARGE = [
-    pffl.PFFL(step_size=1e4, dual_rounds=5),
-    pffl.PFFL(step_size=1e4, dual_rounds=5, iterate="last"),
-    pffl.PFFL(step_size=1e4, dual_rounds=5, iterate="best"),
-    pffl.FedAvg(step_size=1e4),
+    PFFL(step_size=1e4, dual_rounds=5),
+    PFFL(step_size=1e4, dual_rounds=5, iterate="last"),
+    PFFL(step_size=1e4, dual_rounds=5, iterate="best"),
+    FedAvg(step_size=1e4),
 ]
 
 
@@ -47,7 +48,7 @@ def test_fault_30_step_size_too_large_is_noticed(method, labels):
 @pytest.mark.parametrize("iterate", ["average", "last", "best"])
 def test_fault_30_non_finite_updates_never_enter_the_model(iterate):
     # 500 local steps that each multiply the error overflow within one round.
-    method = pffl.PFFL(step_size=50.0, local_steps=500, dual_rounds=5, iterate=iterate)
+    method = PFFL(step_size=50.0, local_steps=500, dual_rounds=5, iterate=iterate)
     solution = pffl.solve(
         make_federation(0, labels=0),
         pffl.BoundedGroupLoss(0.7),
@@ -108,7 +109,7 @@ def test_fault_39_order_of_silos(seed):
     federation = make_federation(seed, sizes=(30, 45, 20, 60))
     order = np.random.default_rng(seed).permutation(4)
     shuffled = from_silos(federation, [federation.silos[k] for k in order])
-    method = pffl.PFFL(**SHORT, local_steps=4, step_size=0.1)
+    method = PFFL(**SHORT, local_steps=4, step_size=0.1)
     assert_same_runs(federation, shuffled, method)
 
 
@@ -119,7 +120,7 @@ def test_fault_39_silos_split_or_merged(seed, parts):
     # cannot tell how the rows are shared out.
     federation = make_federation(seed, sizes=(30, 45, 25))
     places = np.random.default_rng(seed).integers(parts, size=100)
-    method = pffl.PFFL(**SHORT, local_steps=1, step_size=0.2)
+    method = PFFL(**SHORT, local_steps=1, step_size=0.2)
     by_rows = pffl.Options(weighting="rows")
     assert_same_runs(
         federation, repartition(federation, places), method, options=by_rows

@@ -28,6 +28,8 @@ from pffl import fit, runs
 from pffl.driver import LOG, SPEC, VERSION, Log
 from pffl.engines import Local
 from pffl.errors import ArtefactError
+from pffl.methods import PFFL, FedAvg
+from pffl.models import LogisticRegression
 from pffl.prepare import Options
 from pffl.tensors import Parcel, pack, unpack
 from tests.cli.helpers import SMALL
@@ -37,7 +39,7 @@ from tests.oracles import LONG_RUN, end_command, finished_run, start_command
 from tests.raising import raises
 
 FEDERATION = pffl.datasets.synthetic(300, silos=3, random_state=0)
-METHOD = pffl.PFFL(dual_rounds=4, rounds_per_dual=3, step_size=0.5, dual_step_size=1.0)
+METHOD = PFFL(dual_rounds=4, rounds_per_dual=3, step_size=0.5, dual_step_size=1.0)
 BOUND = pffl.BoundedGroupLoss(0.6)
 
 
@@ -106,8 +108,8 @@ def test_fault_66_no_bit_may_flip_unnoticed(stopped):
 OTHER_RUNS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"constraint": pffl.BoundedGroupLoss(0.7)}, ("constraint.bound", "0.6", "0.7")),
     ({"constraint": pffl.PerSilo(0.6)}, ("constraint.kind", "bgl", "per-silo")),
-    ({"model": pffl.LogisticRegression(l2=0.5)}, ("model.l2", "0.001", "0.5")),
-    ({"method": pffl.FedAvg()}, ("method.kind", "pffl", "fedavg")),
+    ({"model": LogisticRegression(l2=0.5)}, ("model.l2", "0.001", "0.5")),
+    ({"method": FedAvg()}, ("method.kind", "pffl", "fedavg")),
     ({"method": replace(METHOD, step_size=0.4)}, ("method.step_size", "0.5", "0.4")),
     ({"options": Options(weighting="rows")}, ("options.weighting", "silos", "rows")),
     ({"random_state": 1}, ("run.seed", "0", "1")),

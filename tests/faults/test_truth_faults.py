@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 import pffl
+from pffl.methods import PFFL
 
 
 def table(rows=400, *, coarse=False):
@@ -55,7 +56,7 @@ def test_no_bound_that_nobody_is_near_is_called_binding():
     """Algorithm 1 ends with multipliers above 0, however far the bounds are."""
     federation = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     far, near = (
-        pffl.solve(federation, bound, method=pffl.PFFL(), random_state=0)
+        pffl.solve(federation, bound, method=PFFL(), random_state=0)
         for bound in (0.9, 0.65)
     )
     assert (far.converged, far.multipliers.min() > 0) == ("yes", True)

@@ -22,7 +22,8 @@ import numpy as np
 
 import pffl
 from pffl.cli import main
-from pffl.methods import METHODS
+from pffl.methods import METHODS, PFFL, Exact, FirstOrder
+from pffl.models import HuberRegression, LeastSquares, LogisticRegression
 from tests.golden import people
 from tests.golden.compare import is_number, plain
 from tests.golden.surfaces import normal, page_text
@@ -262,7 +263,7 @@ def compas_cbgl(data: Data) -> Figures:
     """The main job: each sex and label, bound 0.7; by function and by command."""
     solution, words = solve(data.compas, CBGL(0.7)), ("--constraint", "cbgl")
     again = pffl.certify(solution, candidates=5, confidence=0.9)
-    cheap = solve(data.compas, CBGL(0.7), method=pffl.Exact(multiplier_bound=0.05))
+    cheap = solve(data.compas, CBGL(0.7), method=Exact(multiplier_bound=0.05))
     return told(solution) | {
         "command": by_command(data, solution, *words, "--bound", "0.7"),
         "one of five, 90 %": _statements(again)["holdout"],
@@ -332,13 +333,13 @@ def pffl_paper(data: Data) -> Figures:
     """Algorithm 1 as the paper prints it: plain averages, one step size for all."""
     lengths = {"dual_rounds": 30, "rounds_per_dual": 5, "local_steps": 5}
     steps = {"dual_step_size": 2.0, "iterate": "average", "by_mass": False}
-    method = pffl.PFFL(multiplier_bound=10.0, **lengths, **steps)
+    method = PFFL(multiplier_bound=10.0, **lengths, **steps)
     return told(solve(data.compas, BGL(data.sex), method=method))
 
 
 def pffl_default(data: Data) -> Figures:
     """Algorithm 1 with its defaults, until its gap is closed."""
-    return told(solve(data.compas, CBGL(0.7), method=pffl.PFFL()))
+    return told(solve(data.compas, CBGL(0.7), method=PFFL()))
 
 
 def first_order_hashed(data: Data) -> Figures:
@@ -346,8 +347,8 @@ def first_order_hashed(data: Data) -> Figures:
     columns = {"letter": {"hash": 2**13}}
     roles = {"label": "granted", "group": "region", "silo": "office"}
     federation = read_table(people.letters(), **roles, columns=columns)
-    model = pffl.LogisticRegression(l2=0.05)
-    return told(solve(federation, BGL(0.6), model=model, method=pffl.FirstOrder()))
+    model = LogisticRegression(l2=0.05)
+    return told(solve(federation, BGL(0.6), model=model, method=FirstOrder()))
 
 
 CLINICS = {"group": "band", "silo": "clinic"}
@@ -370,7 +371,7 @@ def huber(data: Data) -> Figures:
     """Days between 0 and 30, by a loss that is linear far off; then by squares."""
     roles = {"label": "days", "drop": ["outcome", "counts"], "classification": False}
     federation = read_table(people.patients(), **CLINICS, **roles)
-    far, squares = pffl.HuberRegression, pffl.LeastSquares
+    far, squares = HuberRegression, LeastSquares
     found = [
         solve(federation, BGL(bound), model=model(target_range=(0.0, 30.0)))
         for bound, model in ((5.3, far), (15.6, squares))
@@ -408,7 +409,7 @@ def network(data: Data) -> Figures:
     lengths = {"dual_rounds": 6, "rounds_per_dual": 3, "local_steps": 3}
     steps = {"step_size": 0.2, "batch_size": 64, "participation": 0.5}
     model = Network(mlp(9, (8,)), loss="binary")
-    method = pffl.PFFL(**lengths, **steps)
+    method = PFFL(**lengths, **steps)
     return told(solve(data.compas, BGL(0.64), model=model, method=method))
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 import pffl
+from pffl.methods import Exact
 from tests.hostile import problems, referee
 from tests.hostile.judge import judge_of
 from tests.hostile.record import PROBLEMS, STEP, examine_many
@@ -102,7 +103,7 @@ def test_the_smallest_worst_loss_is_as_near_as_is_said(kind: str, inputs: str) -
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        drawn = replace(hostile, constraint=pffl.MinMax(), method=pffl.Exact())
+        drawn = replace(hostile, constraint=pffl.MinMax(), method=Exact())
         solution = drawn.solve()
     judge = judge_of(solution, hostile.federation, "train")
     most = reach(solution.message)

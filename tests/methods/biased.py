@@ -13,6 +13,7 @@ import pffl
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Local
 from pffl.flow import Round
+from pffl.models import LogisticRegression
 from pffl.prepare import Options
 from tests.helpers import from_silos, make_problem, make_schema
 
@@ -112,7 +113,7 @@ def set_up(federation, *, engine=Local, l2=0.02, weighting="silos"):
     problem = make_problem(
         asker,
         pffl.BoundedGroupLoss(0.6),
-        model=pffl.LogisticRegression(l2=l2),
+        model=LogisticRegression(l2=l2),
         options=Options(weighting=weighting),
         budget=1.0,
     )

@@ -8,7 +8,7 @@ import pytest
 import pffl
 from pffl.engines import Local
 from pffl.errors import UsageError
-from pffl.methods import Auto
+from pffl.methods import PFFL, Auto, FirstOrder
 from pffl.problem import Access
 from tests.helpers import make_federation, make_problem
 from tests.inside import hessians_fit
@@ -22,9 +22,9 @@ def test_other_models_get_algorithm_1() -> None:
     engine = Local(make_federation(0, labels=0))
     problem = make_problem(engine, BOUND, model=Constant())
     found, why = Auto(multiplier_bound=3.0).resolved(problem)
-    assert found == pffl.PFFL(multiplier_bound=3.0)
+    assert found == PFFL(multiplier_bound=3.0)
     assert why == "the model is not linear"
-    assert Auto().resolved(problem)[0] == pffl.PFFL()
+    assert Auto().resolved(problem)[0] == PFFL()
     with raises(UsageError, "wrong-parameter"):
         Auto(max_rounds=3).resolved(problem)
 
@@ -49,7 +49,7 @@ def test_a_method_may_be_given_by_its_name() -> None:
     federation = make_federation(0)
     bound = pffl.BoundedGroupLoss(0.69)
     named = pffl.solve(federation, bound, method="first-order", random_state=0)
-    given = pffl.solve(federation, bound, method=pffl.FirstOrder(), random_state=0)
+    given = pffl.solve(federation, bound, method=FirstOrder(), random_state=0)
     np.testing.assert_array_equal(named.w, given.w)
     with raises(pffl.errors.UsageError, "unknown-method", "newton"):
         pffl.solve(federation, bound, method="newton", random_state=0)

@@ -8,7 +8,8 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import Malformed, UsageError
-from pffl.methods import METHODS, FedMinMax, LocalBGL
+from pffl.methods import METHODS, PFFL, FedAvg, FedMinMax, LocalBGL
+from pffl.models import Network
 from pffl.queries import Train
 from tests.driving import iterate
 from tests.helpers import make_problem, train_query
@@ -44,22 +45,22 @@ def test_no_price_makes_a_step_longer_than_that_of_the_steepest_row(dual):
 
 def test_it_is_the_default_of_networks():
     _, _, _, problem = set_up()
-    assert pffl.PFFL().normalizes(problem), "and of PFFL's, where the step size is ours"
-    assert not pffl.PFFL(step_size=0.1).normalizes(problem)
-    assert not pffl.PFFL(iterate="average").normalizes(problem), "the paper's"
+    assert PFFL().normalizes(problem), "and of PFFL's, where the step size is ours"
+    assert not PFFL(step_size=0.1).normalizes(problem)
+    assert not PFFL(iterate="average").normalizes(problem), "the paper's"
     assert not LocalBGL().normalizes(problem)
-    assert pffl.FedAvg(by_mass=True).normalizes(problem)
+    assert FedAvg(by_mass=True).normalizes(problem)
     torch = pytest.importorskip("torch")
     module = torch.nn.Linear(3, 2)
     engine = Local(apart(2))
-    model = pffl.Network(module)
+    model = Network(module)
     network = make_problem(engine, pffl.BoundedGroupLoss(0.5), model=model)
     for name in ("pffl", "fedavg", "local-bgl", "group-weighted", "fedminmax"):
         assert METHODS[name]().normalizes(network), name
         assert next(METHODS[name]().run(network)).by_mass
-    assert not pffl.PFFL(by_mass=False).normalizes(network)
-    assert pffl.PFFL(drift_correction=True).normalizes(network)
-    assert not pffl.FedAvg(drift_correction=True).normalizes(network)
+    assert not PFFL(by_mass=False).normalizes(network)
+    assert PFFL(drift_correction=True).normalizes(network)
+    assert not FedAvg(drift_correction=True).normalizes(network)
     for name in ("afl", "qffl", "fairfed"):
         assert not METHODS[name]().normalizes(network), name
 

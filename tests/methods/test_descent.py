@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-import pffl
 from pffl.engines import Local
+from pffl.methods import FedAvg
 from tests.helpers import make_federation, make_problem
 
 
 def test_all_silos_are_drawn_alike_and_rounds_are_drawn_anew():
     federation = make_federation(7, sizes=(5,) * 6)
     problem = make_problem(Local(federation, threads=1), None)
-    method = pffl.FedAvg(participation=0.5)
+    method = FedAvg(participation=0.5)
     draws = [method.silos(problem, round) for round in range(2000)]
     assert {len(draw) for draw in draws} == {3}
     counts = np.bincount(np.concatenate(draws), minlength=6)
@@ -22,4 +22,4 @@ def test_all_silos_are_drawn_alike_and_rounds_are_drawn_anew():
     assert len(set(draws)) == 20
     assert method.silos(problem, 5) == draws[5]
     assert method.silos(replace(problem, seed=1), 5) is not None
-    assert pffl.FedAvg(participation=0.01).silos(problem, 0) is not None
+    assert FedAvg(participation=0.01).silos(problem, 0) is not None

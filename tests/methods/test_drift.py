@@ -10,6 +10,8 @@ import pytest
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
+from pffl.methods import FedAvg
+from pffl.models import LogisticRegression
 from pffl.queries import Expand
 from tests.driving import expand, iterate
 from tests.helpers import (
@@ -71,13 +73,13 @@ def test_at_the_optimum_corrected_steps_do_not_move(kind, batch):
 
 def test_fedavg_reaches_the_optimum_with_many_local_steps():
     engine = Local(differing(), threads=1)
-    problem = make_problem(engine, None, model=pffl.LogisticRegression(l2=0.05))
+    problem = make_problem(engine, None, model=LogisticRegression(l2=0.05))
     best = optimum(engine, problem, np.zeros(0))
     off = [
         np.abs(iterate(engine, problem, method).point.w - best).max()
         for method in (
-            pffl.FedAvg(rounds=150, local_steps=8),
-            pffl.FedAvg(rounds=150, local_steps=8, drift_correction=True),
+            FedAvg(rounds=150, local_steps=8),
+            FedAvg(rounds=150, local_steps=8, drift_correction=True),
         )
     ]
     assert off[0] > 0.01
@@ -107,7 +109,7 @@ def test_smoothness_bounds_the_largest_eigenvalue_and_not_by_much(n, p):
     rng = np.random.default_rng(n)
     X = rng.normal(size=(n, p)) * np.linspace(0.1, 2.0, p) + 0.3
     weights = rng.random(n) * (rng.random(n) < 0.8)
-    model = pffl.LogisticRegression()
+    model = LogisticRegression()
     found = curvature(model, X, weights)
     rows = np.column_stack([X, np.ones(n)])
     largest = np.linalg.eigvalsh(0.25 * (rows * weights[:, None]).T @ rows)[-1]

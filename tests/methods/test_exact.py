@@ -11,6 +11,8 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.flow import Start
+from pffl.methods import Exact
+from pffl.models import LogisticRegression
 from pffl.prepare import Options
 from pffl.problem import Point, lower_value
 from tests.driving import expand, iterate
@@ -59,7 +61,7 @@ def outlying(seed=0):
 def test_convergence_is_at_least_quadratic():
     engine = Reference(make_federation(2, sizes=(80, 50, 70)))
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.55), budget=5.0)
-    gaps = [s.gap for s in states(engine, problem, pffl.Exact(target_gap=1e-12))]
+    gaps = [s.gap for s in states(engine, problem, Exact(target_gap=1e-12))]
     late = [g for g in gaps if g < 0.1]
     for before, after in itertools.pairwise(late):
         assert after <= max(20 * before**2, 1e-12)
@@ -68,11 +70,11 @@ def test_convergence_is_at_least_quadratic():
 @pytest.mark.parametrize("l2", [0.0, 1e-3])
 def test_a_bound_that_is_met_anyway_costs_nothing(l2):
     engine = Reference(make_federation(4))
-    model = pffl.LogisticRegression(l2=l2)
+    model = LogisticRegression(l2=l2)
     free = make_problem(engine, None, model=model)
     loose = make_problem(engine, pffl.BoundedGroupLoss(5.0), model=model)
-    plain = iterate(engine, free, pffl.Exact()).point
-    point = iterate(engine, loose, pffl.Exact()).point
+    plain = iterate(engine, free, Exact()).point
+    point = iterate(engine, loose, Exact()).point
     np.testing.assert_allclose(point.w, plain.w, atol=1e-5)
     np.testing.assert_array_equal(point.multipliers, 0.0)
 
@@ -82,7 +84,7 @@ def test_a_start_outside_the_multipliers_is_projected():
     _, engine, problem, oracle, w, _ = setting(seed=8, budget=0.5)
     far = Point(w, np.full(problem.n_cells, 1e3))
     value, _ = oracle.saddle()
-    for state in states(engine, problem, pffl.Exact(), far):
+    for state in states(engine, problem, Exact(), far):
         assert state.lower <= value + 1e-7
         assert state.best.multipliers.sum() <= 0.5 * (1 + 1e-12)
 
@@ -91,9 +93,9 @@ def test_refused_steps_are_recovered_from():
     refused = 0
     for seed in range(4):
         engine = Reference(outlying(seed))
-        model = pffl.LogisticRegression(l2=1e-6, standardize=False)
+        model = LogisticRegression(l2=1e-6, standardize=False)
         problem = make_problem(engine, pffl.BoundedGroupLoss(0.2), model=model)
-        found = states(engine, problem, pffl.Exact(max_rounds=100))
+        found = states(engine, problem, Exact(max_rounds=100))
         assert found[-1].gap <= 1e-8  # inputs of 1e24: a decade of the gap a round
         refused += sum(state.refused > 0 for state in found)
     assert refused > 0
@@ -105,7 +107,7 @@ def test_numbers_that_are_not_finite_stop_the_run_at_the_best_pair():
     def spoilt(total):
         return replace(total, gradients=np.nan * total.gradients)
 
-    *_, before, after = states(Spoiling(engine, spoilt, 2), problem, pffl.Exact())
+    *_, before, after = states(Spoiling(engine, spoilt, 2), problem, Exact())
     assert after.round == 3
     assert after.stalled
     assert after.ending.best is before.best
@@ -116,7 +118,7 @@ def test_a_failing_qp_solver_slows_but_does_not_stop(monkeypatch):
     monkeypatch.setattr(
         saddle.daqp, "solve", lambda *a, **k: (np.zeros(0), 0.0, -1, {})
     )
-    found = states(engine, problem, pffl.Exact(max_rounds=12))
+    found = states(engine, problem, Exact(max_rounds=12))
     assert found[-1].gap < 0.2 * found[0].gap
 
 
@@ -126,7 +128,7 @@ def test_hessians_of_no_convex_function_are_survived():
     def spoilt(total):
         return replace(total, triangles=-total.triangles)
 
-    found = states(Spoiling(engine, spoilt), problem, pffl.Exact(max_rounds=6))
+    found = states(Spoiling(engine, spoilt), problem, Exact(max_rounds=6))
     assert np.isfinite(found[-1].gap)
 
 
@@ -136,7 +138,7 @@ def test_the_best_multipliers_are_the_best_of_a_grid(beta, l2):
     problem = make_problem(
         engine,
         pffl.BoundedGroupLoss(0.5),
-        model=pffl.LogisticRegression(l2=l2),
+        model=LogisticRegression(l2=l2),
         beta=beta,
         budget=2.0,
         options=Options(radius=3.0),
@@ -163,10 +165,10 @@ def test_of_many_cells_those_that_may_bind_are_weighed():
     engine = Reference(people)
     for bound in (0.3, 0.55):
         problem = make_problem(engine, pffl.BoundedGroupLoss(bound), budget=20.0)
-        few = states(engine, problem, pffl.Exact())[-1]
+        few = states(engine, problem, Exact())[-1]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("pffl.methods.saddle_bounds.FEW_CELLS", 120)
-            whole = states(engine, problem, pffl.Exact())[-1]
+            whole = states(engine, problem, Exact())[-1]
         assert all((few.closed, few.sure, whole.closed))
         assert few.upper == pytest.approx(whole.upper, abs=1e-8)
         assert few.lower == pytest.approx(whole.lower, abs=1e-8)
@@ -182,9 +184,9 @@ def test_estimated_hessians_end_at_the_same_saddle_point(monkeypatch, seed, l2, 
     federation = make_federation(seed, sizes=(400, 300, 500))
     if seed == 2:  # a few rows decide, and a sample misses them
         federation = outlying(seed)
-    engine, model = Local(federation), pffl.LogisticRegression(l2=l2)
+    engine, model = Local(federation), LogisticRegression(l2=l2)
     problem = make_problem(engine, pffl.BoundedGroupLoss(bound), model=model)
-    method = pffl.Exact(max_rounds=100)
+    method = Exact(max_rounds=100)
     plain = states(engine, problem, method)[-1]
     monkeypatch.setattr(exact, "MIN_SAMPLED_WORK", 0.0)
     monkeypatch.setattr(exact, "SAMPLE", 2)

@@ -8,6 +8,7 @@ import pytest
 
 import pffl
 from pffl.engines import Reference
+from pffl.models import LogisticRegression
 from pffl.prepare import Options
 from pffl.problem import Expansion, Problem
 from tests.helpers import make_federation, make_problem
@@ -55,7 +56,7 @@ def draw_model(seed, *, l2, beta) -> tuple[Expansion, Problem]:
     problem = make_problem(
         engine,
         pffl.BoundedGroupLoss(0.4) & pffl.PerSilo(0.6),
-        model=pffl.LogisticRegression(l2=l2),
+        model=LogisticRegression(l2=l2),
         beta=beta,
         budget=3.0,
         options=Options(radius=1.5),

@@ -9,6 +9,8 @@ import pytest
 
 import pffl
 from pffl.engines import Local, Reference
+from pffl.methods import Exact, FirstOrder
+from pffl.models import LogisticRegression
 from tests.driving import iterate, measure
 from tests.helpers import make_federation, make_problem
 from tests.inside import SLOW_ROUNDS, first_order, saddle
@@ -47,10 +49,10 @@ def test_each_function_has_its_own_bfgs(m):
 )
 def test_it_ends_where_exact_ends(kind, l2):
     federation = make_federation(3, sizes=(80, 90)) if kind == "plain" else outlying(1)
-    engine, model = Local(federation), pffl.LogisticRegression(l2=l2)
+    engine, model = Local(federation), LogisticRegression(l2=l2)
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.55), model=model)
-    exact = iterate(engine, problem, pffl.Exact())
-    first = iterate(engine, problem, pffl.FirstOrder())
+    exact = iterate(engine, problem, Exact())
+    first = iterate(engine, problem, FirstOrder())
     weight = 1.0 + exact.point.multipliers.sum()
     ends = [measure(engine, problem, run.point).upper for run in (exact, first)]
     assert abs(ends[0] - ends[1]) <= 1e-6 * weight
@@ -59,9 +61,9 @@ def test_it_ends_where_exact_ends(kind, l2):
 
 def test_what_can_be_separated_is_said_of_a_ball():
     engine = Local(outlying(0))  # the infimum 0 is attained nowhere
-    model = pffl.LogisticRegression(l2=0.0)
+    model = LogisticRegression(l2=0.0)
     problem = make_problem(engine, pffl.MinMax(), model=model, beta=0.0, budget=1.0)
-    method = pffl.FirstOrder(risk_weight=0.0, multiplier_bound=1.0, max_rounds=60)
+    method = FirstOrder(risk_weight=0.0, multiplier_bound=1.0, max_rounds=60)
     *_, last = states(engine, problem, method)
     end = last.ending
     assert last.round <= 60
@@ -74,9 +76,9 @@ def test_hessians_are_asked_for_when_gradients_are_slow(monkeypatch):
     monkeypatch.setattr("pffl.methods.first_order.SLOW_ROUNDS", 4)
     federation = make_federation(9, sizes=(150, 150))
     engine = Reference(_widened(federation, 79))
-    model = pffl.LogisticRegression(l2=1e-6)
+    model = LogisticRegression(l2=1e-6)
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.2), model=model)
-    method = pffl.FirstOrder(max_rounds=40)
+    method = FirstOrder(max_rounds=40)
     orders: list[int] = []
     ask = engine.ask_many
 
@@ -127,9 +129,9 @@ def test_inputs_that_no_row_has_take_no_part():
     ends = []
     for X in (few, many):
         federation = pffl.Federation.from_arrays(X, y, sensitive_features=group)
-        engine, model = Local(federation), pffl.LogisticRegression(l2=1e-2)
+        engine, model = Local(federation), LogisticRegression(l2=1e-2)
         problem = make_problem(engine, pffl.BoundedGroupLoss(0.6), model=model)
-        *_, last = states(engine, problem, pffl.FirstOrder())
+        *_, last = states(engine, problem, FirstOrder())
         assert last.closed
         ends.append((last.upper, last.lower, last.best.w))
     np.testing.assert_allclose(ends[0][:2], ends[1][:2], atol=1e-6)

@@ -8,6 +8,7 @@ import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
 from pffl.methods import AFL
+from pffl.models import LogisticRegression
 from tests.driving import iterate
 from tests.helpers import from_silos, make_federation, make_problem
 from tests.methods.test_naive import silo_masks
@@ -34,7 +35,7 @@ def opposed(seed=0, angle=0.5, sizes=(60, 140)):
 def test_the_default_step_does_not_cycle():
     federation, free = opposed(), {"beta": 0.0, "budget": 1.0}
     oracle = Oracle.of(federation, silo_masks(federation), np.zeros(2), l2=L2, **free)
-    engine, model = Local(federation, threads=1), pffl.LogisticRegression(l2=L2)
+    engine, model = Local(federation, threads=1), LogisticRegression(l2=L2)
     problem = make_problem(engine, pffl.PerSilo(0.0), model=model, **free)
 
     def value(**given):

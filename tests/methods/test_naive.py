@@ -12,7 +12,9 @@ from scipy.optimize import minimize
 import pffl
 from pffl.engines import Local, Reference
 from pffl.methods import (
+    PFFL,
     QFFL,
+    FedAvg,
     GroupWeighted,
     LocalBGL,
     Pooled,
@@ -121,7 +123,7 @@ def test_fedavg(kind, proximal, weighting):
         rows = [at.oracle.risk_weights * own for own in at.silos]
         w = sum(c.sum() * at.descend(w, c / c.sum(), **local) for c in rows)
         ws.append(w)
-    method = pffl.FedAvg(rounds=6, local_steps=3, step_size=0.05, proximal=proximal)
+    method = FedAvg(rounds=6, local_steps=3, step_size=0.05, proximal=proximal)
     run = at.run(method)
     close(run.point.w, w)
     close(at.point(replace(method, iterate="average")).w, np.mean(ws, axis=0))
@@ -149,7 +151,7 @@ def naive_server(updates, server, eta, beta):
 def test_server_optimisers_are_their_formulas(server):
     at = arena(engine=Reference, seed=4)
     own = {"server": server, "server_step_size": 0.05, "server_momentum": 0.8}
-    method = pffl.FedAvg(rounds=6, step_size=0.2, **own)
+    method = FedAvg(rounds=6, step_size=0.2, **own)
     asked, updates = [], []
     ask = at.engine.ask
     at.engine.ask = lambda query: asked.append(ask(query)) or asked[-1]
@@ -218,7 +220,7 @@ def test_pffl(kind, steps, corrected, by_mass):
     numbers = {"dual_rounds": 5, "rounds": 3, "steps": steps, "dual_eta": 4.0}
     numbers |= {"eta": 0.3 if by_mass and labels else 0.05, "corrected": corrected}
     ws, lams, best = naive_pffl(at, **numbers, by_mass=by_mass)
-    method = pffl.PFFL(
+    method = PFFL(
         multiplier_bound=3.0,
         risk_weight=0.8,
         dual_rounds=5,

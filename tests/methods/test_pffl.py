@@ -8,6 +8,7 @@ import pytest
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
+from pffl.methods import PFFL, FedAvg
 from tests.driving import iterate, measure
 from tests.helpers import (
     from_silos,
@@ -23,7 +24,7 @@ def test_multipliers_may_follow_rows_that_are_not_trained_on():
     engine = Local(federation, threads=1)
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.5), budget=5.0)
     numbers = {"dual_rounds": 5, "rounds_per_dual": 2, "step_size": 0.3}
-    method = pffl.PFFL(dual_step_size=2.0, dual_split="test", **numbers)
+    method = PFFL(dual_step_size=2.0, dual_split="test", **numbers)
     others = federation.pooled("test")
     X, theta = problem.task.model.inputs.apply(others.X), np.zeros(2)
     for state in states(engine, problem, method):
@@ -34,7 +35,7 @@ def test_multipliers_may_follow_rows_that_are_not_trained_on():
             theta = theta + 2.0 * (np.array(means) - 0.5)
     run = iterate(engine, problem, method)
     assert run.rounds == method.planned_rounds == 10 + 5
-    on_own = iterate(engine, problem, pffl.PFFL(dual_step_size=2.0, **numbers))
+    on_own = iterate(engine, problem, PFFL(dual_step_size=2.0, **numbers))
     assert np.abs(run.point.multipliers - on_own.point.multipliers).max() > 1e-3
 
 
@@ -45,7 +46,7 @@ def test_with_one_dual_round_the_gap_never_closes():
     gaps = {}
     for E, T in [(1, 50), (1, 300), (20, 10), (100, 4)]:
         numbers = {"dual_rounds": E, "rounds_per_dual": T}
-        method = pffl.PFFL(multiplier_bound=5.0, iterate="average", **numbers)
+        method = PFFL(multiplier_bound=5.0, iterate="average", **numbers)
         gaps[E, T] = measure(
             engine, problem, iterate(engine, problem, method).point
         ).gap
@@ -67,7 +68,7 @@ def one_silo_in_other_units(labels):
     return from_silos(base, silos)
 
 
-@pytest.mark.parametrize("method", [pffl.PFFL(dual_rounds=10), pffl.FedAvg(rounds=50)])
+@pytest.mark.parametrize("method", [PFFL(dual_rounds=10), FedAvg(rounds=50)])
 def test_the_default_step_size_does_not_diverge(method):
     federation = one_silo_in_other_units(labels=0)
     solution = pffl.solve(

@@ -14,6 +14,7 @@ import pytest
 import pffl
 from pffl import methods
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
+from pffl.models import LogisticRegression
 from reproduction import fedfb
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data"
@@ -79,7 +80,7 @@ def test_fcfl_gives_the_numbers_of_its_readme(epsilon, eta, near):
         notion="dp", gap_bound=epsilon, pooled=False, step_size=eta, sharpness=10,
         stage_one_rounds=800, stage_two_rounds=1500,
     )  # fmt: skip
-    raw = pffl.LogisticRegression(l2=1e-4, standardize=False)
+    raw = LogisticRegression(l2=1e-4, standardize=False)
     solution = pffl.solve(
         federation, pffl.BoundedGroupLoss(0.7), model=raw, method=method
     )
@@ -102,7 +103,7 @@ def test_fedfb_needs_the_sensitive_input_that_its_authors_give_it():
         solution = pffl.solve(
             data,
             pffl.BoundedGroupLoss(0.7),
-            model=pffl.LogisticRegression(l2=1e-4),
+            model=LogisticRegression(l2=1e-4),
             method=methods.FedFB(alpha=alpha, rounds=300, local_steps=5),
         )
         test = data.pooled("test")

@@ -34,6 +34,7 @@ from pffl.methods import (
     LocalBGL,
     Reductions,
 )
+from pffl.models import LogisticRegression, SoftmaxRegression
 from pffl.prepare import risk_weight_and_bound
 from pffl.problem import Point
 from tests.driving import drive, iterate, measure
@@ -103,7 +104,7 @@ ONE_SEX = make_schema(attributes=(("sex", ("f",)),))
     ids=lambda part: getattr(part, "name", None),
 )
 def test_what_it_cannot_do_is_refused(method, federation, error, code):
-    model = pffl.SoftmaxRegression() if federation.get("labels") == 3 else None
+    model = SoftmaxRegression() if federation.get("labels") == 3 else None
     engine = Local(make_federation(**federation))
     problem = make_problem(engine, None, model=model)
     with raises(error, code):
@@ -258,7 +259,7 @@ def test_the_solution_is_a_start_that_needs_one_round(kind):
 
 def priced(budget: float = 5.0, beta: float = 1.0):
     engine = Local(make_federation(3))
-    model = pffl.LogisticRegression(l2=0.02)
+    model = LogisticRegression(l2=0.02)
     constraint = pffl.BoundedGroupLoss(0.64)
     return engine, make_problem(
         engine, constraint, model=model, budget=budget, beta=beta

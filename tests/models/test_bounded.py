@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl.errors import DataError
-from pffl.models import Inputs, Target
+from pffl.models import (
+    HuberRegression,
+    Inputs,
+    LeastSquares,
+    LogisticRegression,
+    SoftmaxRegression,
+    Target,
+)
 from tests.helpers import make_schema
 from tests.raising import raises
 
@@ -19,7 +26,7 @@ BOUNDS = [0.6932, 1.2, 3.0, 5.0, 20.0, 36.7, 300.0, 700.0]
 def classifier(kind):
     labels = 3 if kind == "softmax" else 2
     schema = make_schema(features=1, labels=labels)
-    model = {"logistic": pffl.LogisticRegression, "softmax": pffl.SoftmaxRegression}
+    model = {"logistic": LogisticRegression, "softmax": SoftmaxRegression}
     return model[kind]().bind(schema, Inputs.identity(1))
 
 
@@ -67,7 +74,7 @@ def test_more_classes_are_mixed(bound, seed):
 
 
 @pytest.mark.parametrize("target", [Target(0.0, 1.0), Target(5e4, 2e4)])
-@pytest.mark.parametrize("kind", [pffl.LeastSquares, pffl.HuberRegression])
+@pytest.mark.parametrize("kind", [LeastSquares, HuberRegression])
 def test_numbers_are_kept_in_their_range(kind, target):
     schema, rng = make_schema(features=1, labels=0), np.random.default_rng(0)
     ends = (target.mean - 2 * target.scale, target.mean + 3 * target.scale)
@@ -77,7 +84,7 @@ def test_numbers_are_kept_in_their_range(kind, target):
     y[:2] = ends
     bound = model.loss_bounds[0]
     r = 5 * target.scale
-    expected = r**2 if kind is pffl.LeastSquares else 2 * r - 1.0
+    expected = r**2 if kind is LeastSquares else 2 * r - 1.0
     assert bound == pytest.approx(expected)
     losses = model.bounded_losses(w, X, y, bound)
     assert (losses <= bound).all()
@@ -87,7 +94,7 @@ def test_numbers_are_kept_in_their_range(kind, target):
     assert values.max() <= ends[1]
     c = np.clip(values - y, -1.0, 1.0)
     huber = c * (2 * (values - y) - c)
-    plain = (values - y) ** 2 if kind is pffl.LeastSquares else huber
+    plain = (values - y) ** 2 if kind is LeastSquares else huber
     np.testing.assert_allclose(losses, plain, rtol=1e-9, atol=1e-12)
     assert (losses <= model.losses(w, X, y) * (1 + 1e-12)).all()
     with raises(DataError, "outside-range"):

@@ -18,7 +18,15 @@ from sklearn.pipeline import Pipeline
 import pffl
 from pffl.data import DataWarning
 from pffl.errors import DataError, MissingExtraError
-from pffl.models import Inputs, LinearModel, Target
+from pffl.models import (
+    HuberRegression,
+    Inputs,
+    LeastSquares,
+    LinearModel,
+    LogisticRegression,
+    SoftmaxRegression,
+    Target,
+)
 from tests.inside import Predictor, verifier
 from tests.raising import raises
 
@@ -86,7 +94,7 @@ def table(build, seed=0):
 
 def predictor_of(frame, model, *, loss_bound=LOSS_BOUND, seed=0, **options):
     """A model with weights that are drawn: exports do not ask where they come from."""
-    numeric = isinstance(model, pffl.LeastSquares | pffl.HuberRegression)
+    numeric = isinstance(model, LeastSquares | HuberRegression)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # '?' stays a category, as wanted
         data = pffl.Federation.from_table(
@@ -119,23 +127,23 @@ def predictor_of(frame, model, *, loss_bound=LOSS_BOUND, seed=0, **options):
 
 
 CASES = {
-    "adult": (adult, pffl.LogisticRegression(), {}),
+    "adult": (adult, LogisticRegression(), {}),
     "credit": (
         credit,
-        pffl.LogisticRegression(),
+        LogisticRegression(),
         {"missing": "indicator", "columns": {"account": {"kind": "category"}}},
     ),
     "filled": (
         lambda rng: {k: v for k, v in credit(rng).items() if k != "savings"},
-        pffl.LogisticRegression(),
+        LogisticRegression(),
         {"columns": {"amount": {"fill": 3e3}, "rate": {"fill": 0.5}}},
     ),
-    "far": (far, pffl.LogisticRegression(l2=1e-2), {}),
-    "raw": (adult, pffl.LogisticRegression(standardize=False, intercept=False), {}),
-    "three": (seasons, pffl.SoftmaxRegression(), {}),
-    "two": (adult, pffl.SoftmaxRegression(), {}),
-    "price": (price, pffl.LeastSquares(target_range=(1.95e5, 2.05e5)), {}),
-    "huber": (price, pffl.HuberRegression(), {}),
+    "far": (far, LogisticRegression(l2=1e-2), {}),
+    "raw": (adult, LogisticRegression(standardize=False, intercept=False), {}),
+    "three": (seasons, SoftmaxRegression(), {}),
+    "two": (adult, SoftmaxRegression(), {}),
+    "price": (price, LeastSquares(target_range=(1.95e5, 2.05e5)), {}),
+    "huber": (price, HuberRegression(), {}),
 }
 
 
@@ -234,7 +242,7 @@ def test_a_pipeline_is_cloned_and_pickled():
     frame = table(credit)
     predictor = predictor_of(
         frame,
-        pffl.LogisticRegression(),
+        LogisticRegression(),
         missing="indicator",
         columns={"account": {"kind": "category"}},
     )
@@ -248,10 +256,10 @@ def test_a_pipeline_is_cloned_and_pickled():
 
 
 def test_the_same_predictor_gives_the_same_bytes(tmp_path):
-    predictor = predictor_of(table(adult), pffl.LogisticRegression())
+    predictor = predictor_of(table(adult), LogisticRegression())
     place = tmp_path / "model.onnx"
     model = predictor.to_onnx(place)
-    again = predictor_of(table(adult), pffl.LogisticRegression()).to_onnx()
+    again = predictor_of(table(adult), LogisticRegression()).to_onnx()
     assert place.read_bytes() == again.SerializeToString(deterministic=True)
     assert onnx.load(place) == model
     with raises(pffl.PFFLError, "file-exists"):
@@ -259,7 +267,7 @@ def test_the_same_predictor_gives_the_same_bytes(tmp_path):
 
 
 def test_a_graph_says_what_it_is(tmp_path):
-    predictor = predictor_of(table(adult), pffl.LogisticRegression())
+    predictor = predictor_of(table(adult), LogisticRegression())
     model = predictor.to_onnx()
     said = {entry.key: entry.value for entry in model.metadata_props}
     assert model.producer_version == pffl.__version__
@@ -279,7 +287,7 @@ def test_a_graph_says_what_it_is(tmp_path):
 )
 def test_what_is_refused_here_is_nan_there(gap):
     frame = table(adult)
-    predictor = predictor_of(frame, pffl.LogisticRegression())
+    predictor = predictor_of(frame, LogisticRegression())
     given = frame.iloc[:2].assign(**gap)
     with pytest.raises(DataError):
         predictor.predict(given)
@@ -294,7 +302,7 @@ def test_what_is_refused_here_is_nan_there(gap):
 def test_unknown_values_are_other_where_that_is_declared():
     frame = table(adult)
     declared = {"workclass": {"values": ["Private", "?"]}}
-    predictor = predictor_of(frame, pffl.LogisticRegression(), columns=declared)
+    predictor = predictor_of(frame, LogisticRegression(), columns=declared)
     expected = predictor.decision_function(frame.assign(workclass="State-gov"))
     for job in ("new", None):
         new = frame.assign(workclass=job)
@@ -310,7 +318,7 @@ def test_unknown_values_are_other_where_that_is_declared():
 def test_labels_of_any_type(labels, refused):
     frame = table(adult)
     frame["income"] = np.random.default_rng(0).choice(np.array(labels), COUNT)
-    predictor = predictor_of(frame, pffl.LogisticRegression())
+    predictor = predictor_of(frame, LogisticRegression())
     expected = predictor.predict(frame)
     np.testing.assert_array_equal(predictor.to_sklearn().predict(frame), expected)
     given = feed(predictor, frame)
@@ -322,6 +330,6 @@ def test_labels_of_any_type(labels, refused):
 
 def test_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    predictor = predictor_of(table(adult), pffl.LogisticRegression())
+    predictor = predictor_of(table(adult), LogisticRegression())
     with raises(MissingExtraError, "missing-extra", "pffl[onnx]"):
         predictor.to_onnx()

@@ -10,14 +10,15 @@ from sklearn.linear_model import HuberRegressor
 
 import pffl
 from pffl.data import Rows, Silo
-from pffl.models import Inputs
+from pffl.methods import Exact
+from pffl.models import HuberRegression, Inputs
 from tests.helpers import from_silos, group_masks, make_federation, make_schema
 
 DELTAS = [0.1, 1.0, 10.0]
 
 
 def bound(delta=1.0, features=3, **options):
-    model = pffl.HuberRegression(delta=delta, **options)
+    model = HuberRegression(delta=delta, **options)
     schema = make_schema(features=features, labels=0)
     return model.bind(schema, Inputs.identity(features))
 
@@ -72,7 +73,7 @@ def test_exact_finds_what_a_general_solver_finds(delta):
     solution = pffl.solve(
         federation,
         None,
-        model=pffl.HuberRegression(l2=0.01, delta=delta),
+        model=HuberRegression(l2=0.01, delta=delta),
         random_state=0,
     )
     pooled = federation.pooled("train")
@@ -100,7 +101,7 @@ def test_scikit_learns_regressor_agrees():
     federation = from_silos(
         make_federation(0, labels=0), [Silo("only", 0, {"train": rows})]
     )
-    model = pffl.HuberRegression(l2=1e-10, delta=1.5 * theirs.scale_, standardize=False)
+    model = HuberRegression(l2=1e-10, delta=1.5 * theirs.scale_, standardize=False)
     ours = pffl.solve(federation, None, model=model, random_state=0)
     np.testing.assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-4)
 
@@ -128,7 +129,7 @@ def saddle(federation, solution, delta, zeta, price, l2):
 @pytest.mark.parametrize("share", [0.5, 0.97])
 def test_exact_reaches_the_saddle_point_of_bounded_group_loss(delta, share):
     federation = make_federation(6, sizes=(50, 40, 30), labels=0)
-    model = pffl.HuberRegression(l2=0.01, delta=delta)
+    model = HuberRegression(l2=0.01, delta=delta)
     free = pffl.solve(
         federation, pffl.BoundedGroupLoss(1e6), model=model, random_state=0
     )
@@ -137,7 +138,7 @@ def test_exact_reaches_the_saddle_point_of_bounded_group_loss(delta, share):
         federation,
         pffl.BoundedGroupLoss(zeta),
         model=model,
-        method=pffl.Exact(multiplier_bound=5.0),
+        method=Exact(multiplier_bound=5.0),
         random_state=0,
     )
     expected = saddle(federation, solution, delta, zeta, 5.0, 0.01)

@@ -343,7 +343,7 @@ def test_without_torch_the_extra_is_named_and_the_rest_works():
 import sys
 sys.modules["torch"] = None
 import pffl, pffl.models
-for name in ("pffl.Network", "pffl.models.mlp", "pffl.models.celeba_cnn"):
+for name in ("pffl.models.Network", "pffl.models.mlp", "pffl.models.celeba_cnn"):
     try:
         eval(name)
     except pffl.PFFLError as error:

@@ -7,6 +7,8 @@ import pytest
 
 import pffl
 from pffl.errors import ArtefactError
+from pffl.methods import PFFL
+from pffl.models import LeastSquares, LogisticRegression
 from tests.helpers import make_federation
 from tests.inside import read_model, write_model
 from tests.raising import raises
@@ -37,8 +39,8 @@ def zeros(features, outputs=1):
 
 
 PAIRS = {
-    "logistic": (pffl.LogisticRegression, "binary", 2),
-    "least squares": (pffl.LeastSquares, "squared", 0),
+    "logistic": (LogisticRegression, "binary", 2),
+    "least squares": (LeastSquares, "squared", 0),
 }
 
 
@@ -48,7 +50,7 @@ PAIRS = {
 def test_a_torch_model_and_the_numpy_one_give_the_same_run(pair, batch_size, engine):
     linear, loss, labels = PAIRS[pair]
     federation = make_federation(2, sizes=(40, 25, 60, 12), labels=labels)
-    method = pffl.PFFL(
+    method = PFFL(
         dual_rounds=5,
         rounds_per_dual=4,
         local_steps=3,
@@ -98,7 +100,7 @@ def test_a_network_is_saved_and_read_back(tmp_path):
         federation,
         pffl.BoundedGroupLoss(0.9),
         model=Network(mlp(3, (4,), 2, batch_norm=True)),
-        method=pffl.PFFL(**FEW),
+        method=PFFL(**FEW),
         random_state=0,
     )
     path = tmp_path / "model.safetensors"
@@ -110,7 +112,7 @@ def test_a_network_is_saved_and_read_back(tmp_path):
         federation,
         pffl.BoundedGroupLoss(0.9),
         model=Network(Own()),
-        method=pffl.PFFL(**FEW),
+        method=PFFL(**FEW),
         random_state=0,
     )
     path.write_bytes(write_model(own.predictor))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import pffl
 from pffl.config import parse
 from pffl.errors import UsageError
+from pffl.methods import PFFL
 from tests.helpers import make_schema
 from tests.inside import RECIPES, section_of
 from tests.raising import raises
@@ -33,7 +33,7 @@ def read(table):
 def test_sizes_and_loss_come_from_the_data(labels, loss, outputs):
     table = {"kind": "mlp", "hidden": [5, 4], "l2": 0.1, "batch_norm": True}
     recipe, method = read(table if loss is None else {**table, "loss": loss})
-    assert isinstance(method, pffl.PFFL)
+    assert isinstance(method, PFFL)
     model = recipe.build(make_schema(features=7, labels=labels))
     assert model.describe()["architecture"] == {
         "name": "mlp",

@@ -9,6 +9,8 @@ import pytest
 
 import pffl
 from pffl.data import Rows, Silo
+from pffl.methods import Exact
+from pffl.models import HuberRegression, LeastSquares
 from pffl.prepare import Options
 from tests.helpers import from_silos, make_federation
 
@@ -30,8 +32,8 @@ def in_units(unit, *, inputs=1.0, labels=0, seed=4):
 
 def model_of(kind, unit, l2):
     if kind == "squares":
-        return pffl.LeastSquares(l2=l2)
-    return pffl.HuberRegression(l2=l2, delta=0.7 * unit)
+        return LeastSquares(l2=l2)
+    return HuberRegression(l2=l2, delta=0.7 * unit)
 
 
 @pytest.mark.parametrize("l2", [1e-3, 0.0])
@@ -42,7 +44,7 @@ def test_a_unit_changes_neither_model_nor_status(kind, l2):
             in_units(unit),
             pffl.BoundedGroupLoss(bound * unit**2),
             model=model_of(kind, unit, l2),
-            method=pffl.Exact(multiplier_bound=20.0),
+            method=Exact(multiplier_bound=20.0),
             options=QUICK,
             random_state=0,
         )
@@ -70,7 +72,7 @@ def test_the_ball_comes_from_the_data_and_grows_unless_declared():
     federation = in_units(1.0, inputs=1e-3)
     sizes = np.sqrt(np.mean(federation.pooled("train").X ** 2, axis=0))
     for l2, radius in ((1e-3, 100 / sizes.min()), (0.0, 100.0)):
-        raw = pffl.LeastSquares(l2=l2, standardize=False)
+        raw = LeastSquares(l2=l2, standardize=False)
         free = pffl.solve(federation, None, model=raw, options=QUICK, random_state=0)
         assert free.problem.radius == pytest.approx(radius, rel=1e-2)
     declared = replace(QUICK, radius=0.3)
@@ -86,7 +88,7 @@ def test_the_ball_comes_from_the_data_and_grows_unless_declared():
     train = Rows.of(X, y, rows.group)
     twins = from_silos(federation, [Silo("only", 0, {"train": train})])
     long = pffl.solve(
-        twins, None, model=pffl.LeastSquares(l2=0.0), options=QUICK, random_state=0
+        twins, None, model=LeastSquares(l2=0.0), options=QUICK, random_state=0
     )
     assert np.linalg.norm(long.w) > long.problem.radius
     assert np.linalg.norm(long.w) < long.evidence.proofs.gap.radius

@@ -12,6 +12,8 @@ import pytest
 import pffl
 from pffl.engines import Local
 from pffl.errors import DataError, UsageError
+from pffl.methods import PFFL, FedAvg
+from pffl.models import LeastSquares
 from pffl.prepare import Options
 from pffl.privacy import Privacy
 from tests.helpers import make_federation
@@ -205,13 +207,13 @@ def test_verdicts_are_never_optimistic(data):
 @pytest.mark.parametrize(
     ("given", "code", "name"),
     [
-        ({"model": pffl.LeastSquares()}, "not-under-noise", "LeastSquares"),
+        ({"model": LeastSquares()}, "not-under-noise", "LeastSquares"),
         ({"options": Options(l2="auto")}, "not-under-noise", "l2"),
         ({"constraint": pffl.MinMax()}, "not-under-noise", "minimax"),
         ({"constraint": pffl.PerSilo(0.7)}, "not-under-noise", "silos"),
         ({"method": "qffl"}, "not-under-noise", "qffl"),
-        ({"method": pffl.PFFL(local_steps=7)}, "not-under-noise", "local"),
-        ({"method": pffl.FedAvg(batch_size=10)}, "not-under-noise", "batch"),
+        ({"method": PFFL(local_steps=7)}, "not-under-noise", "local"),
+        ({"method": FedAvg(batch_size=10)}, "not-under-noise", "batch"),
         ({"ranges": {}}, "needs-ranges", "x0"),
         ({"ranges": {"nothing": (0, 1)}}, "unknown-column", "nothing"),
     ],

@@ -13,6 +13,12 @@ import pffl
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Reference
 from pffl.errors import Refused, UsageError
+from pffl.models import (
+    HuberRegression,
+    LeastSquares,
+    LogisticRegression,
+    SoftmaxRegression,
+)
 from pffl.queries import (
     Census,
     Evaluate,
@@ -34,10 +40,10 @@ from tests.helpers import (
 from tests.raising import raises
 
 MODELS = {
-    "logistic": (pffl.LogisticRegression(), 2),
-    "softmax": (pffl.SoftmaxRegression(), 3),
-    "least squares": (pffl.LeastSquares(), 0),
-    "huber": (pffl.HuberRegression(delta=0.7), 0),
+    "logistic": (LogisticRegression(), 2),
+    "softmax": (SoftmaxRegression(), 3),
+    "least squares": (LeastSquares(), 0),
+    "huber": (HuberRegression(delta=0.7), 0),
 }
 
 

@@ -5,7 +5,13 @@ import pandas as pd
 import pytest
 
 import pffl
-from pffl.models import Inputs, Target
+from pffl.models import (
+    Inputs,
+    LeastSquares,
+    LogisticRegression,
+    SoftmaxRegression,
+    Target,
+)
 from tests.inside import MAX_INPUTS, Predictor, input_effects
 
 LONG = "income of the household, in thousands, before tax"
@@ -45,11 +51,11 @@ def three(rng):
 
 NUMBERS = {"classification": False}
 MODELS = {
-    "logistic": (pffl.LogisticRegression(), two, {}),
-    "softmax": (pffl.SoftmaxRegression(), three, {}),
-    "two outputs": (pffl.SoftmaxRegression(), two, {}),
-    "numbers": (pffl.LeastSquares(), lambda rng: rng.normal(size=200), NUMBERS),
-    "no intercept": (pffl.LogisticRegression(intercept=False), two, {}),
+    "logistic": (LogisticRegression(), two, {}),
+    "softmax": (SoftmaxRegression(), three, {}),
+    "two outputs": (SoftmaxRegression(), two, {}),
+    "numbers": (LeastSquares(), lambda rng: rng.normal(size=200), NUMBERS),
+    "no intercept": (LogisticRegression(intercept=False), two, {}),
 }
 
 

@@ -11,7 +11,7 @@ from pffl.callbacks import Callback
 from pffl.driver import LOG, Log
 from pffl.engines import Local
 from pffl.errors import ArtefactError, FederationError
-from pffl.methods import METHODS
+from pffl.methods import METHODS, PFFL, FedAvg
 from tests.interrupting import Stopping, assert_same_outcome
 from tests.methods.biased import biased
 from tests.raising import raises
@@ -33,7 +33,7 @@ VARIANTS: dict[str, Any] = {
         name: method(**SHORT.get(name, {"rounds": 10}))
         for name, method in METHODS.items()
     },
-    "pffl, batches and momentum": pffl.PFFL(
+    "pffl, batches and momentum": PFFL(
         dual_rounds=4,
         rounds_per_dual=3,
         batch_size=7,
@@ -41,7 +41,7 @@ VARIANTS: dict[str, Any] = {
         participation=0.5,
         iterate="best",
     ),
-    "fedavg, adam": pffl.FedAvg(rounds=10, server="adam"),
+    "fedavg, adam": FedAvg(rounds=10, server="adam"),
 }
 
 
@@ -123,7 +123,7 @@ def known(method: Any) -> dict[str, Any]:
 
 
 def test_a_thousand_rounds_take_less_than_a_megabyte(tmp_path):
-    method = pffl.PFFL(dual_rounds=500, rounds_per_dual=2)
+    method = PFFL(dual_rounds=500, rounds_per_dual=2)
     people = pffl.datasets.synthetic(400, silos=4, random_state=0)
     counted = Stopping(Local(people), at=-1)
     pffl.solve(counted, CONSTRAINT, method=method, random_state=0)

@@ -16,6 +16,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import pffl
 from pffl import FairClassifier, FairRegressor, runs
+from pffl.models import HuberRegression, LeastSquares, SoftmaxRegression
 
 RNG = np.random.default_rng(0)
 ROWS = 400
@@ -74,7 +75,7 @@ def test_logistic_regression_is_scikit_learns() -> None:
 
 @pytest.mark.parametrize("y", [TWO, THREE], ids=["two classes", "three classes"])
 def test_the_same_penalty_gives_scikit_learns_coefficients(y: Any) -> None:
-    kind = pffl.LogisticRegression if y is TWO else pffl.SoftmaxRegression
+    kind = pffl.models.LogisticRegression if y is TWO else SoftmaxRegression
     model = kind(1e-2, intercept=False, standardize=False)
     own = pffl.solve(federation(y), None, model=model, options=BY_ROWS, random_state=0)
     theirs = LogisticRegression(C=1 / (1e-2 * ROWS), fit_intercept=False)
@@ -99,17 +100,17 @@ def test_every_kind_of_model_is_the_minimum_over_raw_inputs(way: str) -> None:
     size = np.sqrt((X**2).mean(axis=0))
     scaled = X / size
     cases: list[tuple[Any, Any, Any]] = [
-        (pffl.LeastSquares, NUMBER, lambda w: ((scaled @ w - NUMBER) ** 2).mean()),
-        (pffl.HuberRegression, NUMBER, lambda w: huber(scaled @ w - NUMBER).mean()),
+        (LeastSquares, NUMBER, lambda w: ((scaled @ w - NUMBER) ** 2).mean()),
+        (HuberRegression, NUMBER, lambda w: huber(scaled @ w - NUMBER).mean()),
         (
-            pffl.LogisticRegression,
+            pffl.models.LogisticRegression,
             TWO,
             lambda w: np.logaddexp(0, (1 - 2 * TWO) * (scaled @ w)).mean(),
         ),
-        (pffl.SoftmaxRegression, THREE, softmax),
+        (SoftmaxRegression, THREE, softmax),
     ]
     for kind, y, loss in cases[::2] if way == "masked" else cases:
-        more = {"delta": 0.5} if kind is pffl.HuberRegression else {}
+        more = {"delta": 0.5} if kind is HuberRegression else {}
         model = kind(0.0, intercept=False, **more)
         own = pffl.solve(
             federation(y, sparse=way == "sparse"),
@@ -132,7 +133,7 @@ def test_a_bound_that_a_model_without_intercept_meets_is_met(tmp_path: Any) -> N
     own.fit(X, NUMBER, sensitive_features=GROUP)
     assert own.status_ == "met"
     assert own.group_loss_["loss"].max() < 0.02
-    model = pffl.LeastSquares(0.0, intercept=False)
+    model = LeastSquares(0.0, intercept=False)
     solution = pffl.solve(
         federation(NUMBER), pffl.BoundedGroupLoss(0.5), model=model, random_state=0
     )

@@ -19,6 +19,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import pffl
+from pffl.methods import PFFL, Exact, FedAvg
+from pffl.models import Network
 from tests.declared import columns
 from tests.deploy.sites import remote
 from tests.helpers import without_zeros
@@ -79,7 +81,7 @@ def at(schema: Any, name: str) -> int:
 @pytest.mark.parametrize("sparse", [False, True])
 def test_as_scikit_learns_mean_imputation(intercept: bool, sparse: bool) -> None:
     frame = people()
-    model = pffl.LogisticRegression(l2=0.0, intercept=intercept)
+    model = pffl.models.LogisticRegression(l2=0.0, intercept=intercept)
     data = without_zeros(federation(frame)) if sparse else federation(frame)
     found = pffl.solve(data, None, model=model, options=BY_ROWS, random_state=0)
     prepared = imputed(frame, centred=intercept)
@@ -120,7 +122,7 @@ def test_exports_and_files_predict_alike(intercept: bool, tmp_path: Path) -> Non
     onnxruntime = pytest.importorskip("onnxruntime")
     frame = people()
     data = federation(frame)
-    model = pffl.LogisticRegression(intercept=intercept)
+    model = pffl.models.LogisticRegression(intercept=intercept)
     predictor = pffl.solve(data, None, model=model, random_state=0).predictor
     expected = predictor.predict_proba(frame)
     predictor.save(tmp_path / "model.safetensors")
@@ -139,8 +141,8 @@ def test_a_network_sees_them_at_the_mean() -> None:
     torch = pytest.importorskip("torch")
     frame = people()
     data = federation(frame)
-    model = pffl.Network(torch.nn.Linear(data.schema.n_features, 2))
-    method = pffl.FedAvg(rounds=1)
+    model = Network(torch.nn.Linear(data.schema.n_features, 2))
+    method = FedAvg(rounds=1)
     found = pffl.solve(data, None, model=model, method=method, random_state=0)
     rows = found.model.tensor(found.model.inputs.apply(data.pooled("train").X))
     gone = data.pooled("train").X[:, at(data.schema, "income=missing")] == 1
@@ -162,9 +164,7 @@ def test_under_noise_it_is_the_released_mean() -> None:
     assert found.model.inputs.mean[place] == pytest.approx(expected, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    "method", [pffl.Exact(), pffl.PFFL(dual_rounds=2, rounds_per_dual=2)]
-)
+@pytest.mark.parametrize("method", [Exact(), PFFL(dual_rounds=2, rounds_per_dual=2)])
 def test_sites_that_only_answer_fill_alike(method: Any) -> None:
     frame = people()
     frame.loc[::3, "silo"] = "west"

@@ -13,6 +13,7 @@ import pytest
 from scipy.stats import binom
 
 import pffl
+from pffl.models import LogisticRegression
 from tests.cli.helpers import Command
 from tests.declared import columns, columns_file
 
@@ -174,7 +175,7 @@ def test_pictures_of_people_who_were_trained_on_certify_nothing(tmp_path: Path) 
     sizes = [sum(len(rows) for rows in silo.splits.values()) for silo in joined.silos]
     assert max(sizes) - min(sizes) <= 12  # about as many pictures in each
     bound = pffl.BoundedGroupLoss(0.9)
-    model = pffl.LogisticRegression(l2=0.1)
+    model = LogisticRegression(l2=0.1)
     for data, words in ((own, {"not measured"}), (joined, {"not certified"})):
         told = pffl.solve(data, bound, model=model, random_state=0).as_dict()[
             "verdicts"

@@ -19,7 +19,13 @@ import pandas as pd
 import pffl
 from pffl import runs
 from pffl.data import Federation, Rows
-from pffl.methods import METHODS
+from pffl.methods import METHODS, PFFL, Exact, FedAvg, FirstOrder
+from pffl.models import (
+    HuberRegression,
+    LeastSquares,
+    LogisticRegression,
+    SoftmaxRegression,
+)
 from tests.golden import people
 from tests.helpers import make_federation, make_schema
 
@@ -142,7 +148,7 @@ def drawn() -> Federation:
 def network() -> dict[str, Any]:
     from pffl.models import Network, mlp
 
-    method = pffl.PFFL(
+    method = PFFL(
         dual_rounds=2, rounds_per_dual=2, local_steps=2, step_size=0.2, batch_size=32
     )
     return {"model": Network(mlp(2, (4,)), loss="binary"), "method": method}
@@ -156,13 +162,13 @@ FOUR = {"options": replace(QUICK, certify=True, models=4)}
 HEAVY = {"options": replace(QUICK, weight_bound=1.5)}
 ONE = {"options": replace(QUICK, certify=True, models=1)}
 HEAVY_FOUR = {"options": replace(FOUR["options"], weight_bound=1.5)}
-ONCE = pffl.PFFL(dual_rounds=1, rounds_per_dual=1)
-NO_RIDGE = {"model": pffl.LogisticRegression(l2=0.0)}
-SQUARES = {"model": pffl.LeastSquares(target_range=RANGE)}
-HUBER = {"model": pffl.HuberRegression(delta=1.0, target_range=RANGE)}
+ONCE = PFFL(dual_rounds=1, rounds_per_dual=1)
+NO_RIDGE = {"model": LogisticRegression(l2=0.0)}
+SQUARES = {"model": LeastSquares(target_range=RANGE)}
+HUBER = {"model": HuberRegression(delta=1.0, target_range=RANGE)}
 
 RUNS: dict[str, Run] = {
-    "met": Run(binary, BGL(0.685), {"method": pffl.Exact(multiplier_bound=10.0)}),
+    "met": Run(binary, BGL(0.685), {"method": Exact(multiplier_bound=10.0)}),
     "price left open": Run(binary, BGL(0.685)),
     "impossible": Run(binary, BGL(0.4)),
     "impossible, bounds differ": Run(binary, BGL({"f": 0.3, "m": 0.5})),
@@ -175,7 +181,7 @@ RUNS: dict[str, Run] = {
     "per silo": Run(binary, pffl.PerSilo(0.7)),
     "no bound": Run(binary, None),
     "softmax": Run(three, BGL(0.9)),
-    "softmax, two classes": Run(binary, BGL(0.7), {"model": pffl.SoftmaxRegression()}),
+    "softmax, two classes": Run(binary, BGL(0.7), {"model": SoftmaxRegression()}),
     "softmax, by label": Run(three, CBGL(1.4)),
     "least squares": Run(numeric, BGL(1.2), SQUARES),
     "no range": Run(numeric, BGL(1.2)),
@@ -185,9 +191,7 @@ RUNS: dict[str, Run] = {
     "by rows, 99 %": Run(
         binary, BGL(0.683), {"options": pffl.Options(weighting="rows", confidence=0.99)}
     ),
-    "within slack": Run(
-        binary, BGL(0.682), {"method": pffl.Exact(multiplier_bound=0.02)}
-    ),
+    "within slack": Run(binary, BGL(0.682), {"method": Exact(multiplier_bound=0.02)}),
     "not converged": Run(binary, BGL(0.682), {"method": ONCE}),
     "no ridge": Run(binary, BGL(0.682), {"method": ONCE} | NO_RIDGE),
     "no ridge, exact": Run(binary, BGL(0.685), NO_RIDGE),
@@ -221,22 +225,20 @@ RUNS: dict[str, Run] = {
         lambda: table("crossed"), BGL(0.75, by="sex") & BGL(0.74, by="old")
     ),
     "hostile units": Run(lambda: table("units"), BGL(0.7)),
-    "sparse": Run(
-        letters, BGL(0.6), {"model": pffl.LogisticRegression(l2=0.05)}, slow=True
-    ),
+    "sparse": Run(letters, BGL(0.6), {"model": LogisticRegression(l2=0.05)}, slow=True),
     "sparse, first order": Run(
         letters,
         BGL(0.6),
-        {"model": pffl.LogisticRegression(l2=0.05), "method": pffl.FirstOrder()},
+        {"model": LogisticRegression(l2=0.05), "method": FirstOrder()},
         slow=True,
     ),
     "float32": Run(floats, BGL(0.69)),
-    "first order": Run(binary, BGL(0.685), {"method": pffl.FirstOrder()}),
-    "pffl": Run(binary, BGL(0.69), {"method": pffl.PFFL()}, slow=True),
+    "first order": Run(binary, BGL(0.685), {"method": FirstOrder()}),
+    "pffl": Run(binary, BGL(0.69), {"method": PFFL()}, slow=True),
     "reductions, unconverged": Run(
         binary, BGL(0.682), method("reductions", iterations=2)
     ),
-    "fedavg": Run(binary, BGL(0.685), {"method": pffl.FedAvg(rounds=5)}),
+    "fedavg": Run(binary, BGL(0.685), {"method": FedAvg(rounds=5)}),
     "fedminmax": Run(binary, pffl.MinMax(), method("fedminmax", rounds=5)),
     "afl": Run(binary, pffl.PerSilo(0.7), method("afl", rounds=5)),
     "q-ffl": Run(binary, BGL(0.69), method("qffl", rounds=5)),

@@ -754,7 +754,7 @@ class About(Record):
     --------
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
-    >>> about = pffl.About(purpose="a first look; a person decides", owner="Unit 7")
+    >>> about = About(purpose="a first look; a person decides", owner="Unit 7")
     >>> solution = pffl.solve(people, None, about=about, random_state=0)
     >>> "Unit 7" in solution.card()
     True

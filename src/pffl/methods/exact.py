@@ -96,7 +96,7 @@ class Exact(GapMethod):
     --------
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
-    >>> method = pffl.Exact(multiplier_bound=20.0)
+    >>> method = pffl.methods.Exact(multiplier_bound=20.0)
     >>> bounds = pffl.BoundedGroupLoss(0.65)
     >>> solution = pffl.solve(people, bounds, method=method, random_state=0)
     >>> solution.status, solution.rounds < 10, solution.gap < 1e-6

@@ -52,7 +52,7 @@ class FedAvg(Descent):
 
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
-    >>> method = pffl.FedAvg(rounds=20, local_steps=2)
+    >>> method = pffl.methods.FedAvg(rounds=20, local_steps=2)
     >>> bounds = pffl.BoundedGroupLoss(0.65)
     >>> solution = pffl.solve(people, bounds, method=method, random_state=0)
     >>> solution.status, solution.rounds

@@ -94,7 +94,8 @@ class FirstOrder(GapMethod):
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     >>> bounds = pffl.BoundedGroupLoss(0.65)
-    >>> pffl.solve(people, bounds, method=pffl.FirstOrder(), random_state=0).status
+    >>> method = FirstOrder(multiplier_bound=20.0)
+    >>> pffl.solve(people, bounds, method=method, random_state=0).status
     'met'
     """
 

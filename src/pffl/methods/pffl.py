@@ -131,7 +131,7 @@ class PFFL(PrimalDual):
     --------
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
-    >>> method = pffl.PFFL(multiplier_bound=5.0, dual_rounds=100, rounds_per_dual=3)
+    >>> method = PFFL(multiplier_bound=5.0, dual_rounds=100, rounds_per_dual=3)
     >>> bounds = pffl.BoundedGroupLoss(0.68)
     >>> solution = pffl.solve(people, bounds, method=method, random_state=0)
     >>> solution.status, solution.rounds

@@ -172,12 +172,12 @@ class Reported(Model):
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What all networks of a run file share; see `pffl.Network`.
+    """What all networks of a run file share; see `pffl.models.Network`.
 
     Parameters
     ----------
     l2, standardize, device
-        As for `pffl.Network`.
+        As for `pffl.models.Network`.
     loss
         As there; None takes "cross_entropy" for classes and "squared" for numbers.
     dtype

@@ -296,7 +296,7 @@ class LogisticRegression(LinearModel):
     --------
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
-    >>> model = pffl.LogisticRegression(l2=0.01)
+    >>> model = pffl.models.LogisticRegression(l2=0.01)
     >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.66), model=model)
     >>> solution.predict_proba(people.pooled("test").X[:2]).shape
     (2, 2)
@@ -388,7 +388,7 @@ class SoftmaxRegression(LinearModel):
     --------
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, classes=3)
-    >>> solution = pffl.solve(people, None, model=pffl.SoftmaxRegression())
+    >>> solution = pffl.solve(people, None, model=pffl.models.SoftmaxRegression())
     >>> solution.predict_proba(people.pooled("test").X[:2]).shape
     (2, 3)
     """
@@ -552,7 +552,7 @@ class LeastSquares(NumericModel):
     --------
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, task="regression")
-    >>> solution = pffl.solve(people, None, model=pffl.LeastSquares(l2=0.01))
+    >>> solution = pffl.solve(people, None, model=pffl.models.LeastSquares(l2=0.01))
     >>> solution.predict(people.pooled("test").X[:2]).shape
     (2,)
     """
@@ -600,7 +600,7 @@ class HuberRegression(NumericModel):
     --------
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, task="regression")
-    >>> model = pffl.HuberRegression(delta=2.0)
+    >>> model = pffl.models.HuberRegression(delta=2.0)
     >>> pffl.solve(people, None, model=model, random_state=0).status
     'no bounds'
     """

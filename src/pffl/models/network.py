@@ -131,10 +131,10 @@ class Network(Model):
     >>> module = torch.nn.Sequential(
     ...     torch.nn.Linear(10, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)
     ... )
-    >>> method = pffl.PFFL(dual_rounds=2, rounds_per_dual=2, step_size=0.1)
+    >>> method = pffl.methods.PFFL(dual_rounds=2, rounds_per_dual=2, step_size=0.1)
     >>> bounds = pffl.BoundedGroupLoss(0.9)
     >>> solution = pffl.solve(
-    ...     people, bounds, model=pffl.Network(module), method=method, random_state=0
+    ...     people, bounds, model=Network(module), method=method, random_state=0
     ... )
     >>> solution.predict_proba(people.pooled("test").X[:2]).shape
     (2, 2)
