@@ -158,9 +158,9 @@ class Private:
 class Pooled:
     """Asks sites of a secure sum step by step; refusals are kept."""
 
-    def __init__(self, federation: Federation, rules: Limits) -> None:
-        sites = sites_of(federation, agree(federation, floor=rules.floor), rules=rules)
-        self.server = Server(sites, federation.schema.hash)
+    def __init__(self, federation: Federation, rules: Limits, **agreed: Any) -> None:
+        known = agree(federation, floor=rules.floor, **agreed)
+        self.server = Server(sites_of(federation, known, rules=rules))
         self.refusals: list[str] = []
         schema, splits = federation.schema, federation.splits
         self.server.ask([Census(schema, split) for split in splits])

@@ -11,7 +11,6 @@ import pytest
 from pffl.deploy import SiteKey
 from pffl.errors import FederationError
 from pffl.queries import Census, Policy
-from tests.attacks.askers import tell
 from tests.deploy.sites import agree, engine_of, keys_of, sites_of
 from tests.helpers import make_federation
 from tests.inside import (
@@ -30,31 +29,24 @@ AGREED = agree(HONEST, secure_sum=False)
 BARE = replace(AGREED, keys={})  # as before sites had keys
 
 
-def made_up(content: bytes) -> Any:
-    """An answer from rows of the forger's own, not signed."""
-    forger = sites_of(FORGED, BARE)[NAME]
-    hello = replace(read_request(content), step=0, bodies=())
-    forger.answer(write_request(hello))
-    return read_answer(forger.answer(content))
-
-
 def forging(how: str) -> Any:
-    """Somebody who answers in a site's name."""
-    true = sites_of(HONEST, AGREED)[NAME]
+    """Somebody who answers in a site's name, from rows of one's own."""
+    true, forger = sites_of(HONEST, AGREED)[NAME], sites_of(FORGED, BARE)[NAME]
 
     def answer(content: bytes) -> bytes:
-        found = made_up(content)
+        hello = replace(read_request(content), step=0, bodies=())
+        forger.answer(write_request(hello))
+        found = read_answer(forger.answer(content))
         if how == "where nobody signs":
             return write_answer(found)
         if not found.step:
             found = replace(found, transcript=first_transcript(AGREED.hash, found.run))
-        keys = {"with a key of one's own": SiteKey.generate()}
-        keys["of a colleague"] = keys_of(COLLEAGUE)
-        signature = ""
         if how == "under a true signature":
             signature = read_answer(true.answer(content)).signature
-        elif how in keys:
-            signature = keys[how].sign(signed_content(found))
+            return write_answer(replace(found, signature=signature))
+        keys = {"with a key of one's own": SiteKey.generate()}
+        keys["of a colleague"] = keys_of(COLLEAGUE)
+        signature = keys[how].sign(signed_content(found)) if how in keys else ""
         return write_answer(replace(found, signature=signature))
 
     return SimpleNamespace(answer=answer)
@@ -78,4 +70,3 @@ def test_forged_answers(how: str) -> None:
         assert (believed("where nobody signs", BARE).feature_sums != honest).any()
     with pytest.raises(FederationError, match="not signed with the site's key"):
         believed(how)
-    tell(f"forged answer, {how}", "admitted", "refused")

@@ -16,17 +16,12 @@ import pffl
 from pffl.data import Federation, Rows, Silo
 from pffl.deploy import Limits
 from pffl.queries import Census
-from tests.deploy.sites import Server, agree, engine_of, sites_of
+from tests.deploy.sites import RUN, Server, agree, engine_of, sites_of
 from tests.helpers import make_schema
 from tests.inside import Request, write_request
 
 GROUPS = ("common", "at two", "at one")
 MANY = 40
-RUN = {
-    "constraint": {"kind": "bgl", "bound": 0.69},
-    "method": {"kind": "exact"},
-    "run": {"seed": 0},
-}
 
 
 def people(sites: int) -> Federation:
@@ -65,11 +60,8 @@ def test_sums_of_one_site_are_never_told(sites: int, kept: list[str]) -> None:
     said = " ".join(engine.notes)
     assert "left out at all sites, of 'train'" in said
     assert "at one" in said
-    dropped = pffl.Options(empty_cells="remove")
-    constraint = pffl.BoundedGroupLoss(0.72)
-    found = pffl.solve(
-        engine, constraint, method="exact", random_state=0, options=dropped
-    )
+    known = {"options": pffl.Options(empty_cells="remove"), "random_state": 0}
+    found = pffl.solve(engine, pffl.BoundedGroupLoss(0.72), method="exact", **known)
     assert list(found.cells.index) == kept
 
 

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.attacks.askers import tell
 from tests.attacks.product import (
     Federation,
     InMemory,
     Parcel,
     Rows,
     Rules,
+    apart,
     believing,
     engine_of,
     masked_words,
@@ -37,15 +37,10 @@ from tests.attacks.product import (
     write_answer,
     write_request,
 )
-from tests.attacks.product import apart as difference
-from tests.deploy.sites import agree, keys_of, sites_of
+from tests.deploy.sites import RUN, agree, keys_of, sites_of
 from tests.helpers import make_federation
+from tests.inside import masked_body
 
-RUN = {
-    "constraint": {"kind": "bgl", "bound": 0.69},
-    "method": {"kind": "exact"},
-    "run": {"seed": 0},
-}
 FIRST = "site 0"
 DURING = 3  # messages of the run before the copy is made: the second step
 Log = list[tuple[bytes, bytes]]
@@ -130,18 +125,17 @@ def read_from(folder: Path, data: Federation, one: tuple[bytes, bytes], said: by
     if np.array_equal(masked_words(said), masked_words(before)):
         return SAME
     asked = read_request(content)
-    apart = difference(masked_words(said), masked_words(before))
+    difference = apart(masked_words(said), masked_words(before))
     if asked.bodies:
         now, then = (opened(folder, d) for d in (data, people()))
-        sums = difference(plain_words(now, asked), plain_words(then, asked))
-        if np.array_equal(apart, sums):
+        sums = apart(plain_words(now, asked), plain_words(then, asked))
+        if np.array_equal(difference, sums):
             return ROWS
-    bits = np.unpackbits(apart.view(np.uint8))  # of two masks: they look drawn
+    bits = np.unpackbits(difference.view(np.uint8))  # of two masks: they look drawn
     assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(bits.size)
     return NOTHING
 
 
-MASK = "masked"
 REFUSED, SAME, NOTHING = "refused", "same bytes", "nothing"
 ROWS = "the rows that differ"
 
@@ -161,10 +155,8 @@ def test_a_folder_that_is_put_back_never_sends_two_messages_under_one_mask(
     folder, log = monday
     put_back(folder, copy)
     data = with_one_more() if changed else people()
-    found = []
-    for one in log:  # all that was ever sent, again
-        said = opened(folder, data).answer(one[0])
-        found.append(read_from(folder, data, one, said))
+    sent_again = [(one, opened(folder, data).answer(one[0])) for one in log]
+    found = [read_from(folder, data, one, said) for one, said in sent_again]
     many = len(log)
     if copy == "before":  # it begins anew, with another key
         wanted = [NOTHING] + [REFUSED] * (many - 1)
@@ -175,12 +167,6 @@ def test_a_folder_that_is_put_back_never_sends_two_messages_under_one_mask(
     else:
         wanted = [SAME] + [REFUSED] * (many - 2) + [SAME]
     assert found == wanted
-    more = "one row more" if changed else "same rows"
-    tell(
-        f"site put back to {copy} a run, {more}",
-        ROWS if changed else "–",
-        ", ".join(dict.fromkeys(found)),
-    )
 
 
 @pytest.mark.parametrize("changed", [False, True], ids=["same rows", "one row more"])
@@ -247,12 +233,19 @@ def test_a_run_that_never_ended_is_forgotten_in_time(monday: Monday) -> None:
 # Keys of a run that are not the sites' own
 
 
-def announcing(content: bytes, name: str, key: bytes | None = None, **more: Any):
-    """A greeting's answer with another key in it, signed by whoever has that name."""
-    answer = replace(read_answer(content), signature="", **more)
-    if key is not None:
-        arrays = {MASK: np.frombuffer(key, "<i8").astype(np.int64)}
-        answer = replace(answer, bodies=(Parcel(answer.bodies[0].header, arrays),))
+def with_key(content: bytes, key: bytes) -> bytes:
+    """A greeting's answer with another key in it, under the signature that it had."""
+    body = masked_body(np.frombuffer(key, "<u8"))
+    return write_answer(replace(read_answer(content), bodies=(body,)))
+
+
+def said(content: bytes, name: str, key: bytes | None = None, **more: Any) -> bytes:
+    """A greeting's answer, perhaps with another key, signed by whoever has that name.
+
+    Without a name nobody has signed it.
+    """
+    changed = content if key is None else with_key(content, key)
+    answer = replace(read_answer(changed), signature="", **more)
     signature = keys_of(name).sign(signed_content(answer)) if name else ""
     return write_answer(replace(answer, signature=signature))
 
@@ -261,23 +254,11 @@ def key_of(content: bytes) -> bytes:
     return masked_words(content).tobytes()
 
 
-def unsigned(content: bytes) -> bytes:
-    return write_answer(replace(read_answer(content), signature=""))
-
-
-def swapped(content: bytes, key: bytes) -> bytes:
-    """Another key under the signature of the true one."""
-    forged = replace(read_answer(announcing(content, "", key)))
-    signature = read_answer(content).signature
-    return write_answer(replace(forged, signature=signature))
-
-
 OWN = os.urandom(32)  # a key of the server's, in the middle
 SIGN, RELAY, TWICE = "not-signed", "wrong-relay", "repeated-key"
-said = announcing
 KEYS: dict[str, tuple[str, Callable[..., tuple[bytes, ...]]]] = {
-    "the server's own key": (SIGN, lambda a, b, c: (a, swapped(b, OWN), c)),
-    "no signature": (SIGN, lambda a, b, c: (a, unsigned(b), c)),
+    "the server's own key": (SIGN, lambda a, b, c: (a, with_key(b, OWN), c)),
+    "no signature": (SIGN, lambda a, b, c: (a, said(b, ""), c)),
     "a key that another signed": (SIGN, lambda a, b, c: (a, said(b, "x", OWN), c)),
     "another run": (RELAY, lambda a, b, c: (a, said(b, "site 1", run="x"), c)),
     "another federation": (
@@ -309,7 +290,6 @@ def test_keys_that_are_not_the_sites_own_are_refused(monday: Monday, name: str) 
     honest = replace(asked, relay=keys)
     assert refused_by(first, replace(asked, relay=lie(*keys))) == code
     assert refused_by(first, honest) == ""
-    tell(f"server relays {name}", "–", f"refused ({code})")
 
 
 def test_every_run_has_keys_of_its_own(monday: Monday) -> None:

@@ -49,6 +49,11 @@ from tests.inside import (
 OPEN = Limits(floor=1, queries=10_000, radius=100.0)
 FREE = replace(OPEN, radius=1e300, queries=10**9, floor=0, layouts=10**9)
 EPSILON, BOUND = 2.0, 0.69
+RUN: dict[str, Any] = {  # that sites may agree on
+    "constraint": {"kind": "bgl", "bound": BOUND},
+    "method": {"kind": "exact"},
+    "run": {"seed": 0},
+}
 
 
 # What is agreed on
@@ -332,13 +337,7 @@ def sections(terms: Privacy, method: str = "exact") -> dict[str, Any]:
     """The agreed run of a budget, as federation.json has it."""
     privacy = {"epsilon": terms.epsilon, "colluding": terms.colluding}
     privacy |= {"delta": terms.delta, "ranges": {n: [-6, 6] for n in terms.ranges}}
-    return {
-        "model": {},
-        "constraint": {"kind": "bgl", "bound": BOUND},
-        "method": {"kind": method},
-        "run": {"seed": 0},
-        "privacy": privacy,
-    }
+    return {**RUN, "model": {}, "method": {"kind": method}, "privacy": privacy}
 
 
 def noisy_census(data: Federation, rows: float, inputs: float) -> Census:
