@@ -14,8 +14,9 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Cells, Constraint
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.driver import drive
 from pffl.engines import Engine, Local, Reference
-from pffl.flow import Run, rounds
+from pffl.flow import rounds
 from pffl.methods import METHODS, Exact, Method
 from pffl.models.base import Model
 from pffl.models.scaled import Design
@@ -36,53 +37,8 @@ from pffl.typing import FloatArray, IntArray
 
 CLOSE = 1e-6  # two ways to the same model may differ by so much
 MOVED = 1e-4  # a model that did not move by so much did not move
-Heard: TypeAlias = tuple[Sequence[Query[Any]], list[Any]]
 FIXED = {"step_size": 0.1, "dual_step_size": 0.5}
-
-
-@dataclass(frozen=True, kw_only=True)
-class KitSetting:
-    """Where a method is tried.
-
-    Attributes
-    ----------
-    federation
-        The rows.
-    constraint
-        The cells, and their bounds.
-    model
-        The model; None for what the labels ask for.
-    """
-
-    federation: Federation
-    constraint: Constraint | None
-    model: Model | None = None
-
-    def problem(
-        self, engine: Engine, method: Method, weighting: Weighting = "rows"
-    ) -> Problem:
-        """Ask the census, and build the problem."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "cells with fewer than 10|a bound of 0")
-            options = Options(weighting=weighting)
-            return prepared(engine, self.constraint, self.model, method, options, 0)[0]
-
-    def run(
-        self,
-        method: Method,
-        *,
-        engine: type[Reference] = Local,
-        weighting: Weighting = "rows",
-    ) -> Point:
-        """Run a method to its end."""
-        asker = engine(self.federation)
-        problem = self.problem(asker, method, weighting)
-        return drive(asker, rounds(problem, method)).point
-
-    def with_silos(self, silos: Sequence[Silo]) -> KitSetting:
-        """Return the setting with other silos, numbered anew."""
-        numbered = tuple(replace(silo, index=k) for k, silo in enumerate(silos))
-        return replace(self, federation=replace(self.federation, silos=numbered))
+BOUND = BoundedGroupLoss(0.6, by="sex")
 
 
 def sample_federation(
@@ -112,36 +68,74 @@ def sample_federation(
     return Federation(schema, tuple(silos), name="sample")
 
 
-def check_method(
-    method: Method,
-    *,
-    constraint: Constraint | None = None,
-    federation: Federation | None = None,
-    model: Model | None = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class KitSetting:
+    """Where a method or a constraint is tried.
+
+    Attributes
+    ----------
+    federation
+        The rows.
+    constraint
+        The cells, and their bounds.
+    model
+        The model; None for what the labels ask for.
+    """
+
+    federation: Federation = field(default_factory=sample_federation)
+    constraint: Constraint = BOUND
+    model: Model | None = None
+
+    def problem(
+        self, engine: Engine, method: Method, weighting: Weighting = "rows"
+    ) -> Problem:
+        """Ask the census, and build the problem."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "cells with fewer than 10|a bound of 0")
+            options = Options(weighting=weighting)
+            return prepared(engine, self.constraint, self.model, method, options, 0)[0]
+
+    def run(
+        self,
+        method: Method,
+        *,
+        engine: type[Reference] = Local,
+        weighting: Weighting = "rows",
+    ) -> Point:
+        """Run a method to its end."""
+        asker = engine(self.federation)
+        problem = self.problem(asker, method, weighting)
+        return drive(asker, rounds(problem, method)).point
+
+    def rows(self, method: Method) -> PlainRows:
+        """Put the training rows in one place."""
+        problem = self.problem(Reference(self.federation), method, "silos")
+        rows = self.federation.pooled("train")
+        X = problem.task.model.inputs.apply(rows.X)
+        return PlainRows(problem, X, rows.y, rows.group, rows.silo)
+
+    def with_silos(self, silos: Sequence[Silo]) -> KitSetting:
+        """Return the setting with other silos, numbered anew."""
+        numbered = tuple(replace(silo, index=k) for k, silo in enumerate(silos))
+        return replace(self, federation=replace(self.federation, silos=numbered))
+
+
+def check_method(method: Method, setting: KitSetting | None = None) -> None:
     """Run a method through all of `METHOD_CHECKS`; give it few rounds.
 
     Parameters
     ----------
-    constraint
-        Cells with bounds to try it on; by default every sex's loss under 0.6.
-    federation, model
-        Rows and model to try it on; by default `sample_federation` and what its labels
-        ask for.
+    setting
+        Rows, cells with bounds and model to try it on; by default those of
+        `sample_federation`, every sex's loss under 0.6, and what the labels ask for.
     """
-    setting = KitSetting(
-        federation=federation or sample_federation(),
-        constraint=constraint or BoundedGroupLoss(0.6, by="sex"),
-        model=model,
-    )
     for check in METHOD_CHECKS:
-        check(method, setting)
+        check(method, setting or KitSetting())
 
 
 def is_declared(method: Method, setting: KitSetting) -> None:
     """It is a frozen dataclass that its plain form describes in full."""
-    _frozen(method, METHODS, Method)
-    _described(method)
+    _declared(method, METHODS, Method)
 
 
 def follows_from_totals(method: Method, setting: KitSetting) -> None:
@@ -150,45 +144,33 @@ def follows_from_totals(method: Method, setting: KitSetting) -> None:
     So a run that was stopped resumes (`Log`). Nor does it change a total, ask more
     than it planned, or end with numbers that are not finite.
     """
-    engine = Reference(setting.federation)
-    problem, heard = setting.problem(engine, method), list[Heard]()
-    whole = _told(method, problem, lambda number, asked: engine.ask_many(asked), heard)
+    engine, heard = Reference(setting.federation), list[tuple[Any, Any, bytes]]()
+    problem = setting.problem(engine, method)
 
-    def again(number: int, asked: Sequence[Query[Any]]) -> list[Any]:
-        known = heard[number] if number < len(heard) else ((), [])
-        same = [q.digest for q in asked] == [q.digest for q in known[0]]
+    def tell(queries: Sequence[Query[Any]]) -> list[Any]:
+        totals = engine.ask_many(queries)
+        heard.append((queries, totals, _bits(totals)))
+        return totals
+
+    def tell_again(queries: Sequence[Query[Any]]) -> list[Any]:
+        known, totals, _ = next(told, ((), [], b""))
+        same = [q.digest for q in queries] == [q.digest for q in known]
         _demand(same, method, "told the same totals again, it asks something else")
-        return known[1]
+        return totals
 
-    same = _bits(_told(method, problem, again, []).point) == _bits(whole.point)
+    first, second = (SimpleNamespace(ask_many=ask) for ask in (tell, tell_again))
+    whole = drive(cast(Engine, first), rounds(problem, method))
+    same = all(_bits(totals) == before for _, totals, before in heard)
+    _demand(same, method, "it changes a total that it is given")
+    told = iter(heard)
+    again = drive(cast(Engine, second), rounds(problem, method))
+    same = _bits(again.point) == _bits(whole.point)
     _demand(same, method, "told the same totals again, it ends elsewhere")
     planned, asked = method.planned_rounds, whole.rounds
     few = planned is None or asked <= planned + 1  # one before the first, for steps
     _demand(few, method, f"it asked {asked} queries, and planned {planned}")
     finite = bool(np.isfinite(whole.point.w).all())
     _demand(finite, method, "it ends with numbers that are not finite")
-
-
-def _told(
-    method: Method,
-    problem: Problem,
-    answer: Callable[[int, Sequence[Query[Any]]], list[Any]],
-    heard: list[Heard],
-) -> Run:
-    """Run a method on what `answer` answers; `heard` keeps it."""
-    flow, totals = rounds(problem, method), None
-    before = b""
-    try:
-        while True:
-            queries: Any = flow.send(totals)
-            same = totals is None or _bits(totals) == before
-            _demand(same, method, "it changes a total that it is given")
-            totals = answer(len(heard), queries)
-            heard.append((queries, totals))
-            before = _bits(totals)
-    except StopIteration as done:
-        run: Run = done.value
-        return run
 
 
 def ignores_order(method: Method, setting: KitSetting) -> None:
@@ -200,13 +182,13 @@ def ignores_order(method: Method, setting: KitSetting) -> None:
 
 def hears_every_silo(method: Method, setting: KitSetting) -> None:
     """Other labels in one silo, the first or the last, give another model."""
-    before, steady = setting.run(_fixed(method)).w, _fixed(method)
-    for k, silo in enumerate(setting.federation.silos):
-        silos = list(setting.federation.silos)
+    steady, silos = _fixed(method), setting.federation.silos
+    before = setting.run(steady).w
+    for k, silo in enumerate(silos):
         rows = silo.rows("train")
         turned = {**silo.splits, "train": replace(rows, y=rows.y.max() - rows.y)}
-        silos[k] = replace(silo, splits=turned)
-        after = setting.with_silos(silos).run(steady).w
+        others = [*silos[:k], replace(silo, splits=turned), *silos[k + 1 :]]
+        after = setting.with_silos(others).run(steady).w
         heard = float(np.abs(after - before).max()) > MOVED
         _demand(heard, method, f"other labels in silo {k} change nothing: is it lost?")
 
@@ -278,44 +260,27 @@ class PlainRows:
         return cells.membership[z][stratum] & here
 
 
-def sample(setting: KitSetting, method: Method, weighting: Weighting) -> PlainRows:
-    """Put the training rows of a setting in one place."""
-    problem = setting.problem(Reference(setting.federation), method, weighting)
-    rows = setting.federation.pooled("train")
-    X = problem.task.model.inputs.apply(rows.X)
-    return PlainRows(problem, X, rows.y, rows.group, rows.silo)
-
-
 def check_optimum(
     method: Method,
     value: Callable[[PlainRows, FloatArray], float],
     *,
     tolerance: float = 1e-3,
-    constraint: Constraint | None = None,
-    federation: Federation | None = None,
-    model: Model | None = None,
-    weighting: Weighting = "silos",
+    setting: KitSetting | None = None,
 ) -> None:
     """Check that a method comes within `tolerance` of the minimum of a function of w.
 
     Parameters
     ----------
     value
-        What the method is to minimise, written down from the rows (`PlainRows`).
-    constraint, federation, model
+        What the method is to minimise, written down from the rows (`PlainRows`); every
+        silo counts the same.
+    setting
         As for `check_method`.
-    weighting
-        p_k.
     """
     from scipy.optimize import minimize
 
-    setting = KitSetting(
-        federation=federation or sample_federation(),
-        constraint=constraint or BoundedGroupLoss(0.6, by="sex"),
-        model=model,
-    )
-    rows = sample(setting, method, weighting)
-    w = setting.run(method, weighting=weighting).w
+    setting = setting or KitSetting()
+    rows, w = setting.rows(method), setting.run(method, weighting="silos").w
     best = np.array(w)
     for solver in ("BFGS", "Nelder-Mead", "Powell"):
         found = minimize(lambda v: value(rows, v), best, method=solver)
@@ -326,7 +291,7 @@ def check_optimum(
 
 
 def check_constraint(
-    constraint: Constraint, *, federation: Federation | None = None
+    constraint: Constraint, federation: Federation | None = None
 ) -> None:
     """Run a constraint through all of `CONSTRAINT_CHECKS`."""
     for check in CONSTRAINT_CHECKS:
@@ -335,8 +300,7 @@ def check_constraint(
 
 def is_described(constraint: Constraint, federation: Federation) -> None:
     """It is a frozen dataclass, and its plain form makes the same cells."""
-    _frozen(constraint, CONSTRAINTS, Constraint)
-    again = _described(constraint)
+    again = _declared(constraint, CONSTRAINTS, Constraint)
     same = _bits(_cells(again, federation)) == _bits(_cells(constraint, federation))
     _demand(same, constraint, "built from its plain form it has other cells")
 
@@ -358,16 +322,17 @@ def cells_come_from_the_schema(constraint: Constraint, federation: Federation) -
         (known.all(), "a cell is of a silo that there is not"),
     ):
         _demand(bool(holds), constraint, what)
-    turned = constraint.cells(schema, tuple(reversed(names)))
-    same = _by_name(cells, names) == _by_name(turned, names[::-1])
+    turned = constraint.cells(schema, names[::-1])
+    place = [turned.names.index(name) for name in cells.names]
+    last = np.where(silo < 0, silo, len(names) - 1 - silo)
+    same = _bits(turned.take(place)) == _bits(replace(cells, silo=last))
     _demand(same, constraint, "its cells depend on the order of silos")
 
 
 def sums_are_pooled(constraint: Constraint, federation: Federation) -> None:
     """Counts and losses over silos are those of the rows in one place."""
-    method = Exact(max_rounds=3)
     setting = KitSetting(federation=federation, constraint=constraint)
-    rows = sample(setting, method, "silos")
+    rows = setting.rows(Exact(max_rounds=3))
     w = np.linspace(-0.4, 0.5, rows.problem.n_parameters)
     losses, cells = rows.losses(w), rows.problem.cells
     member = [rows.members(cells, z) for z in range(len(cells))]
@@ -388,13 +353,8 @@ def is_solved(constraint: Constraint, federation: Federation) -> None:
     fixed = (constraint.risk_weight, constraint.multiplier_bound)
     told = "it is minimax, and fixes no risk_weight and multiplier_bound"
     _demand(not constraint.minimax or None not in fixed, constraint, told)
-    check_optimum(
-        Exact(),
-        PlainRows.saddle,
-        tolerance=1e-6,
-        constraint=constraint,
-        federation=federation,
-    )
+    setting = KitSetting(federation=federation, constraint=constraint)
+    check_optimum(Exact(), PlainRows.saddle, tolerance=1e-6, setting=setting)
 
 
 CONSTRAINT_CHECKS: tuple[Callable[[Constraint, Federation], None], ...] = (
@@ -410,26 +370,25 @@ def _demand(holds: bool, owner: object, what: str) -> None:
         raise AssertionError(f"{type(owner).__name__}: {what}")
 
 
-def _frozen(owner: Any, registry: Any, base: type[Any]) -> None:
-    """Demand a frozen dataclass of the base class, which the registry knows right."""
-    kind = type(owner)
-    _demand(isinstance(owner, base), owner, f"it does not derive from {base.__name__}")
-    good = is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    _demand(good, owner, "it is not a frozen dataclass")
-    name = inspect.getattr_static(kind, "name", None)
-    _demand(isinstance(name, str) and bool(name), owner, "it has no name")
-    known = name not in registry or registry[name] is kind
-    _demand(known, owner, f"'{name}' is the name of another class")
+def _declared(owner: Any, registry: Any, base: type[Any]) -> Any:
+    """Demand a frozen dataclass that its plain form says all of; return it built again.
 
-
-def _described(owner: Any) -> Any:
-    """Demand that the plain form says it all, and return what is built from it.
-
-    A file holds no None, so a parameter that is None is left out.
+    The registry must know its name right. A file holds no None, so a parameter that is
+    None is left out.
     """
+    kind = type(owner)
+    name = inspect.getattr_static(kind, "name", None)
+    frozen = is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    for holds, what in (
+        (isinstance(owner, base), f"it does not derive from {base.__name__}"),
+        (frozen, "it is not a frozen dataclass"),
+        (isinstance(name, str) and bool(name), "it has no name"),
+        (registry.get(name, kind) is kind, f"'{name}' is the name of another class"),
+    ):
+        _demand(holds, owner, what)
     plain = dict(owner.describe())
-    _demand(plain.pop("kind", None) == owner.name, owner, "its kind is not its name")
-    again = type(owner)(**{k: v for k, v in plain.items() if v is not None})
+    _demand(plain.pop("kind", None) == name, owner, "its kind is not its name")
+    again = kind(**{k: v for k, v in plain.items() if v is not None})
     same = again.describe() == owner.describe() and _values(again) == _values(owner)
     _demand(same, owner, "built from its plain form it is another one")
     return again
@@ -457,31 +416,17 @@ def _bits(value: Any) -> bytes:
 
 def _fixed(method: Method, **more: int) -> Method:
     """Return the method with steps that do not depend on how rows are shared out."""
-    known = {field.name for field in fields(method)}  # type: ignore[arg-type]
+    known = {f.name for f in fields(method)}  # type: ignore[arg-type]
     return replace(method, **{k: v for k, v in {**FIXED, **more}.items() if k in known})  # type: ignore[type-var]
 
 
 def _same(method: Method, one: Point, other: Point, what: str) -> None:
     """Demand that two pairs are one, and that the model moved at all."""
-    apart = max(
-        float(np.abs(one.w - other.w).max()),
-        float(np.abs(one.multipliers - other.multipliers).max(initial=0.0)),
-    )
+    pairs = ((one.w, other.w), (one.multipliers, other.multipliers))
+    apart = max(float(np.abs(a - b).max(initial=0.0)) for a, b in pairs)
     _demand(apart <= CLOSE, method, f"{what} (by {apart:.3g})")
     _demand(float(np.abs(one.w).max()) > MOVED, method, "the model did not move")
 
 
 def _cells(constraint: Constraint, federation: Federation) -> Cells:
     return constraint.cells(federation.schema, federation.silo_names)
-
-
-def _by_name(cells: Cells, silos: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """Cells as a mapping, their silos by name."""
-    return {
-        name: (
-            float(cells.bounds[z]),
-            cells.membership[z].tobytes(),
-            silos[cells.silo[z]] if cells.silo[z] >= 0 else None,
-        )
-        for z, name in enumerate(cells.names)
-    }

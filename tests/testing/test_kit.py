@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -28,13 +27,7 @@ from pffl.testing import (
 )
 
 BUDGET = 10  # gradients per silo
-
-
-@cache
-def setting() -> KitSetting:
-    return KitSetting(
-        federation=sample_federation(), constraint=pffl.BoundedGroupLoss(0.6, by="sex")
-    )
+SETTING = KitSetting()
 
 
 def few(name: str) -> Method:
@@ -101,7 +94,7 @@ VARIANTS = {
 @pytest.mark.parametrize("check", OURS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
 def test_every_registered_method_passes(name, check):
-    check(VARIANTS[name] if name in VARIANTS else few(name), setting())
+    check(VARIANTS[name] if name in VARIANTS else few(name), SETTING)
 
 
 def test_an_optimum_that_is_not_reached_is_told():
@@ -230,7 +223,7 @@ def test_planted_bugs_of_methods_are_caught(method, reason):
 
 def check_all(method):
     for check in OURS:
-        check(method, setting())
+        check(method, SETTING)
 
 
 def test_a_silo_that_is_never_heard_is_missed():
@@ -240,7 +233,7 @@ def test_a_silo_that_is_never_heard_is_missed():
             return (0, 1)
 
     with pytest.raises(AssertionError, match="other labels in silo 2 change nothing"):
-        testing.hears_every_silo(Deaf(), setting())
+        testing.hears_every_silo(Deaf(), SETTING)
 
 
 def test_a_method_that_only_one_engine_answers_alike_is_caught(monkeypatch):
@@ -256,7 +249,7 @@ def test_a_method_that_only_one_engine_answers_alike_is_caught(monkeypatch):
 
     monkeypatch.setattr(testing.Local, "ask_many", crooked)
     with pytest.raises(AssertionError, match="Local and Reference disagree"):
-        testing.runs_on_every_engine(Broken(step_size=0.1), setting())
+        testing.runs_on_every_engine(Broken(step_size=0.1), SETTING)
 
 
 def test_the_unbroken_one_passes():
@@ -328,4 +321,4 @@ def test_planted_bugs_of_constraints_are_caught(constraint, reason):
 
 def test_a_sound_constraint_passes():
     check_constraint(Cut())
-    check_constraint(pffl.BoundedGroupLoss(0.8), federation=sample_federation(labels=3))
+    check_constraint(pffl.BoundedGroupLoss(0.8), sample_federation(labels=3))
