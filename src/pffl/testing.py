@@ -1,6 +1,6 @@
 """What any method or constraint owes, ours or another package's, as checks to run.
 
-    check_method(MyMethod(rounds=5))
+    check_method(MyMethod(rounds=5))        # or with a KitSetting of your own
     check_optimum(MyMethod(rounds=500, local_steps=1), lambda sample, w: …)
     check_constraint(MyConstraint(0.6))
 
