@@ -113,20 +113,6 @@ def test_all_totals_are_those_of_the_plain_loop(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_silos_of_few_sizes_are_summed_by_size(monkeypatch, kind):
-    """Rows of silos of one size count equally in F: no sum of F's own is needed."""
-    monkeypatch.setattr(layouts, "LONG", 1)
-    federation = make_federation(5, sizes=[2, 3] * 20, labels=MODELS[kind][1])
-    fast, plain = Local(federation, threads=2), Reference(federation)
-    model = MODELS[kind][0](l2=0.01)
-    problem = make_problem(plain, pffl.BoundedGroupLoss(0.5), model=model)
-    for query in queries_about(problem, 5):
-        assert_same_total(fast.ask(query), plain.ask(query), 1e-12)
-    layout = fast.layout([Expand(problem.task, np.zeros(problem.n_parameters))])
-    assert (layout.apart, layout.n_blocks) == (False, 2)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_what_silos_have_to_be_told_apart_for_is_by_silo(always, kind):
     federation = repeated(1, sizes=(30, 50, 20), labels=MODELS[kind][1])
     fast, plain = Local(federation, threads=2), Reference(federation)
@@ -216,7 +202,6 @@ def test_rows_that_are_laid_out_by_silo_are_not_copied_for_sums(monkeypatch):
     problem = make_problem(plain, pffl.BoundedGroupLoss(0.5))
     w = np.zeros(problem.n_parameters)
     asked = Expand(problem.task, w, 2)
-    assert not Local(federation).layout([asked]).apart
     steps = train_query(problem, w, np.zeros(problem.n_cells), steps=[0.1, 0.1])
     assert fast.layout([steps]) is fast.layout([asked])
     assert_same_total(fast.ask(asked), plain.ask(asked), 1e-12)

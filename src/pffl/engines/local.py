@@ -8,9 +8,9 @@ read each piece of the rows once.
 
 How the fast engine lays rows out: in one array, those of one unit together.
 
-A unit is what sums are kept for: a stratum, whatever the number of silos, or of all
-silos of one size; or, where silos have to be told apart (local steps, cells of one
-silo), a stratum of one silo.
+A unit is what sums are kept for: a stratum, whatever the number of silos; or, where
+silos have to be told apart (local steps, cells of one silo) or are few, a stratum of
+one silo.
 Passes read either in pieces that fit in cache. By stratum, equal rows are merged where
 that pays: a row then weighs as much as there are of it, in its cells and in F.
 
@@ -156,10 +156,6 @@ class Layout:
     order, first
         Which silo stands at each position, and its first row, with N at the end; of
         silos that are mixed, 0 and all rows.
-    block
-        Of each silo, where they are mixed: which of the masses m_k it has, if these are
-        few. A unit is then a stratum of all silos of one mass, whose rows count equally
-        in F; otherwise all are 0.
     silo, place
         Of each row of the federation, in the order of `X`: its silo, and which of the
         silo's own rows it is.
@@ -177,7 +173,6 @@ class Layout:
     apart: bool
     order: IntArray
     first: IntArray
-    block: IntArray
     silo: NDArray[np.int32]
     place: IntArray
     merged: IntArray | None
@@ -200,7 +195,6 @@ class Layout:
         silo = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         units, merged = strata, None
         by_size, first = np.zeros(1, np.int64), np.array([0, len(rows)])
-        block = np.zeros(len(sizes), np.int64)
         masses = sizes.astype(np.float64)
         if rows.weight is not None:
             masses = run_sums(rows.weight, sizes)
@@ -211,13 +205,9 @@ class Layout:
             width = max(1, stored_width(rows.X))
             long = max(LONG, 4 * rows.X.shape[1] // width)
             pays = len(rows) / (long * n_strata)
-            if merged is None and by_silo is not None and len(sizes) < pays:
-                return by_silo  # one copy of the rows is enough
-            known, place = np.unique(masses, return_inverse=True)
-            apart = merged is None and len(known) == len(sizes) < pays
-            if merged is None and not apart and len(known) < pays:
-                block, by_size = place, np.arange(len(known))
-                units = block[silo] * n_strata + strata
+            apart = merged is None and len(sizes) < pays
+        if apart and by_silo is not None:
+            return by_silo  # one copy of the rows is enough
         if apart:
             by_size = np.argsort(sizes, kind="stable")
             units = np.argsort(by_size, kind="stable")[silo] * n_strata + strata
@@ -239,7 +229,6 @@ class Layout:
             apart=apart,
             order=by_size,
             first=first,
-            block=block,
             silo=silo[order],
             place=order - (np.cumsum(sizes) - sizes)[silo[order]],
             merged=None if merged is None else merged[1],
@@ -250,7 +239,7 @@ class Layout:
 
     @property
     def n_blocks(self) -> int:
-        """Number of silos that are kept apart, or of masses that are."""
+        """Number of silos that are kept apart; 1 where they are mixed."""
         return len(self.order)
 
     @property
@@ -275,8 +264,7 @@ class Layout:
         """Add sums per unit, shape (units, …), into sums per cell."""
         if self.apart:
             return cells.totals(self.by_silo(sums))
-        member = cells.membership.astype(np.float64)
-        return np.tensordot(member, self.stratum_sums(sums), axes=1)
+        return np.tensordot(cells.membership.astype(np.float64), sums, axes=1)
 
     def stratum_sums(self, sums: FloatArray) -> FloatArray:
         """Add sums per unit, shape (units, …), into sums per stratum."""
@@ -333,11 +321,9 @@ class Layout:
         per_mass = np.where(self.masses > 0, shares / divisors(self.masses), 0.0)
         if self.apart:
             return InRisk(by_unit=np.repeat(per_mass[self.order], self.n_strata))
-        most = np.zeros(self.n_blocks)
-        np.maximum.at(most, self.block, per_mass)
-        off = most[self.block] - per_mass
-        if ((off <= ALIKE * most[self.block]) | (self.masses == 0)).all():
-            return InRisk(by_unit=np.repeat(most, self.n_strata))
+        most = per_mass.max()
+        if ((most - per_mass <= ALIKE * most) | (self.masses == 0)).all():
+            return InRisk(by_unit=np.full(self.n_strata, most))
         rows = per_mass[self.silo]
         if self.merged is not None:
             return InRisk(by_row=np.add.reduceat(rows, self.merged))
@@ -504,7 +490,6 @@ def in_one_step(queries: Sequence[Any]) -> bool:
     first = queries[0]
     whole = first.batch_size is None and len(first.step_sizes) == 1
     tilted = first.slope or first.corrected or any(q.loss_power for q in queries)
-    tilted = tilted or not isinstance(first.task.model, LinearModel)
     # By mass, silos without any take no step, not even towards 0.
     apart = first.by_mass and not all(q.risk_weight for q in queries)
     return whole and not tilted and not apart
@@ -587,30 +572,6 @@ class Columns:
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkColumns:
-    """The one column of a network: all of w."""
-
-    model: Any  # a Network, which needs torch
-    w: FloatArray  # (1, p)
-
-    def scores(self, X: Design) -> FloatArray:
-        """Return the module's outputs."""
-        return np.asarray(self.model.scores(self.w[0], X))
-
-    def losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
-        """Return losses, shape (n, 1)."""
-        return np.asarray(self.model.score_losses(z, y))[:, None]
-
-    def gradients(
-        self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
-    ) -> FloatArray:
-        """Weighted gradients of a block; running statistics in `w` move."""
-        found, moved = self.model.stacked_gradients(w[:, 0], X, y, weights[..., 0])
-        w[:, 0, self.model.n_trained :] = moved
-        return np.asarray(found)[:, None]
-
-
-@dataclass(frozen=True, eq=False)
 class Stack:
     """A stack of `Train` queries over laid-out rows."""
 
@@ -623,11 +584,9 @@ class Stack:
         raise NotImplementedError
 
     @cached_property
-    def columns(self) -> Any:
-        """Coefficients of all queries: `Columns`, or `NetworkColumns`."""
-        model = self.queries[0].task.model
-        if not isinstance(model, LinearModel):
-            return NetworkColumns(model, self.queries[0].w[None])
+    def columns(self) -> Columns:
+        """Coefficients of all queries."""
+        model = linear(self.queries[0].task)
         rows = [q.w.reshape(-1, model.n_columns) for q in self.queries]
         return Columns(model, np.concatenate(rows))
 
@@ -814,18 +773,15 @@ class LocalSteps(Stack):
         padding would cost more than a separate group does, or when it would not fit
         in cache; a large silo stands alone.
         """
-        layout, model, w = self.layout, self.columns.model, self.columns.w
+        layout, w = self.layout, self.columns.w
         limit, silos = piece_rows(layout.X.shape[1], len(w)), MAX_STACKED // w.size
-        sizes, batch = layout.sizes.tolist(), self.queries[0].batch_size or np.inf
-        exact = not isinstance(model, LinearModel) and not model.pads
         groups, first, rows = [], 0, 0
-        for position, size in enumerate(sizes):
+        for position, size in enumerate(layout.sizes.tolist()):
             padded = size * (position + 1 - first)
             waste = padded - (rows + size)
             full = padded > limit or position - first >= silos
-            other = exact and min(batch, size) != min(batch, sizes[first])
             if position > first and (
-                full or other or waste > max(0.2 * rows, GROUP_COST / len(w))
+                full or waste > max(0.2 * rows, GROUP_COST / len(w))
             ):
                 groups.append(range(first, position))
                 first, rows = position, 0
@@ -844,25 +800,19 @@ class LocalSteps(Stack):
         ridge = self.per_column([q.ridge_weight for q in self.queries])
         per_mass = _inverse(self.masses[self.layout.order])[:, column_of]
         update, lengths = np.zeros_like(columns.w), np.zeros_like(tilts)
-        trained = columns.w.shape[1]  # of each column: all but running statistics
-        if not isinstance(columns.model, LinearModel):
-            trained = columns.model.n_trained
         for group in groups:
             here = slice(group.start, group.stop)
             w = np.repeat(columns.w[None], len(group), axis=0)  # (silos, columns, c)
             for j, (X, y, c) in enumerate(self._local_rows(group, weights)):
                 gradient = columns.gradients(w, X, y, c)
-                moving = w[..., : gradient.shape[2]]  # not running statistics
-                gradient += ridge[None, :, None] * moving
+                gradient += ridge[None, :, None] * w
                 if first.proximal:
-                    gradient += first.proximal * (
-                        moving - columns.w[:, : len(moving.T)]
-                    )
+                    gradient += first.proximal * (w - columns.w)
                 gradient *= (rates[None, :, j] * per_mass[here])[..., None]
-                moving -= gradient
+                w -= gradient
             w -= columns.w
             update += np.einsum("ks,ksc->sc", tilts[here][:, column_of], w)
-            squares = np.square(w[..., :trained]).sum(axis=2)
+            squares = np.square(w).sum(axis=2)
             lengths[here] = squares.reshape(len(group), models, -1).sum(axis=2)
         return update, lengths
 
@@ -912,7 +862,6 @@ def _inverse(values: FloatArray) -> FloatArray:
 
 
 JOINED = 2**23  # numbers of inputs that are joined at once
-MAX_NUMBERS = 2**27  # of inputs that a network is given a copy of
 MEANS = [COLUMNS.index("loss"), COLUMNS.index("bounded_loss")]
 BOUNDED = MEANS[1]
 
@@ -966,20 +915,7 @@ class Local(Reference):
             ]
         if isinstance(model, LinearModel) and kind in PASSES and self._lies_out(first):
             return PASSES[kind](self.layout(queries), queries, self._spread)
-        if kind in (Train, Evaluate) and self._lies_out(first) and self._stacks(first):
-            try:
-                return PASSES[kind](self.layout(queries), queries, self._spread)
-            except Exception:  # some modules cannot be stacked
-                first.task.model.cannot_stack()
         return [Reference.ask(self, query) for query in queries]
-
-    def _stacks(self, query: Any) -> bool:
-        """Whether silos' copies of a network are faster stacked than one by one."""
-        rows = sum(len(silo.rows(query.split)) for silo in self.federation.silos)
-        small = rows * self.schema.n_features <= MAX_NUMBERS
-        if isinstance(query, Train) and (query.corrected or query.slope):
-            return False
-        return small and getattr(query.task.model, "stacks", False)
 
     def _lies_out(self, query: ModelQuery[Any]) -> bool:
         """Whether a query can be answered from a layout: it knows no person."""
