@@ -37,7 +37,7 @@ def local_engine(request, monkeypatch):
         return Local
     monkeypatch.setattr(processors, "SMALL", 0)
     monkeypatch.setattr(layouts, "PIECE_BYTES", 1)
-    monkeypatch.setattr(local, "JOINED", 90)
+    monkeypatch.setattr(local, "JOINED", 900)
     return lambda federation: Local(federation, threads=2)
 
 

@@ -24,7 +24,6 @@ silo after the other.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -33,7 +32,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.constraints import Cells
+from pffl.constraints import EVERY_SILO, Cells
 from pffl.data.federation import Federation
 from pffl.data.rows import Matrix, Rows, stored_width
 from pffl.engines.base import Reference
@@ -279,18 +278,23 @@ class Layout:
         spread = [cells.spread(each, self.n_blocks)[self.order] for each in weights.T]
         return np.stack(spread, axis=2).reshape(self.n_units, -1)
 
-    def places_of(self, cells: Cells) -> Callable[[int], list[int]]:
-        """Return what tells in which sums a unit's rows are: F is 0, cells follow."""
+    def places_of(
+        self, cells: Cells, in_risk: FloatArray | None
+    ) -> Callable[[int], list[tuple[int, float]]]:
+        """Return what tells in which sums a unit's rows are, and how often.
+
+        F is 0, of which rows are p_k/m_k times where that is known; cells follow.
+        """
         by_stratum: list[list[int]] = [[] for _ in cells.membership.T]
         for stratum, cell in np.argwhere(cells.membership.T).tolist():
-            by_stratum[stratum].append(1 + cell)
-        if not self.apart or cells.everywhere.all():
-            return lambda unit: by_stratum[unit % self.n_strata]
+            by_stratum[stratum].append(cell)
+        silos = self.order if self.apart else np.full(1, EVERY_SILO)
 
-        def places(unit: int) -> list[int]:
-            silo = self.order[unit // self.n_strata]
-            own = cells.everywhere | (cells.silo == silo)
-            return [z for z in by_stratum[unit % self.n_strata] if own[z - 1]]
+        def places(unit: int) -> list[tuple[int, float]]:
+            own = (EVERY_SILO, silos[unit // self.n_strata])
+            here = by_stratum[unit % self.n_strata]
+            found = [(1 + z, 1.0) for z in here if cells.silo[z] in own]
+            return found if in_risk is None else [(0, in_risk[unit]), *found]
 
         return places
 
@@ -505,8 +509,7 @@ def one_by_one(layout: Layout, queries: Sequence[Any], spread: Threads) -> list[
     for query in queries:
         asked = range(layout.n_blocks) if query.silos is None else query.silos
         positions = np.argsort(layout.order)[list(asked)].tolist()
-        size = len(layout) * query.task.model.n_parameters
-        found.append(add_all(spread(partial(work, query), positions, size)))
+        found.append(add_all(spread(partial(work, query), positions, len(layout))))
     return found
 
 
@@ -861,7 +864,7 @@ def _inverse(values: FloatArray) -> FloatArray:
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
 
 
-JOINED = 2**23  # numbers of inputs that are joined at once
+JOINED = 2**23  # numbers of inputs that are joined to be counted
 MEANS = [COLUMNS.index("loss"), COLUMNS.index("bounded_loss")]
 BOUNDED = MEANS[1]
 
@@ -893,61 +896,54 @@ class Local(Reference):
 
     def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
         """Ask several queries: those that can share a pass do."""
-        stacks: dict[Hashable, dict[Hashable, list[int]]] = {}
-        for place, query in enumerate(queries):
-            # By scaling first: rows are laid out once for all that share it.
-            same = stacks.setdefault(query.view_key[1], {})
-            same.setdefault(_stack(query, place), []).append(place)
+        stacks: dict[Hashable, list[int]] = {}
+        # By scaling: rows are laid out once for all that share it.
+        for place in sorted(range(len(queries)), key=lambda i: queries[i].view_key[1]):
+            stacks.setdefault(_stack(queries[place], place), []).append(place)
         totals: dict[int, Any] = {}
-        for places in itertools.chain(*(same.values() for same in stacks.values())):
+        for places in stacks.values():
             answers = self._answer([queries[place] for place in places])
             totals |= zip(places, answers, strict=True)
         return [totals[place] for place in range(len(queries))]
 
     def _answer(self, queries: Sequence[Any]) -> Sequence[Any]:
         """Answer queries of one kind, about one task and split."""
-        first, kind = queries[0], type(queries[0])
-        model = None if first.task is None else first.task.model
-        if kind is Census and not first.released:
-            return [
-                add_all([query.counted(*part) for part in self._joined(query.split)])
-                for query in queries
-            ]
-        if isinstance(model, LinearModel) and kind in PASSES and self._lies_out(first):
-            return PASSES[kind](self.layout(queries), queries, self._spread)
+        first = queries[0]
+        if isinstance(first, Census) and self._can_join(first):
+            return [query.counted(*self._joined(query.split)) for query in queries]
+        if isinstance(first, ModelQuery) and self._lies_out(first):
+            return PASSES[type(first)](self.layout(queries), queries, self._spread)
         return [Reference.ask(self, query) for query in queries]
+
+    def _can_join(self, census: Census) -> bool:
+        """Whether the rows are few enough for a second copy, until they are scaled."""
+        parts = [silo.rows(census.split) for silo in self.federation.silos]
+        width = max(1, stored_width(parts[0].X))
+        return not census.released and sum(map(len, parts)) * width <= JOINED
 
     def _lies_out(self, query: ModelQuery[Any]) -> bool:
         """Whether a query can be answered from a layout: it knows no person."""
-        if query.released or not (isinstance(query, Evaluate) and query.weighs):
-            return not query.released
+        linear = isinstance(query.task.model, LinearModel) and type(query) in PASSES
+        if query.released or not linear:
+            return False
         parts = [silo.rows(query.split) for silo in self.federation.silos]
-        return all(rows.person is None for rows in parts)
+        weighs = isinstance(query, Evaluate) and query.weighs
+        return not weighs or all(rows.person is None for rows in parts)
 
-    def _joined(self, split: str, *, whole: bool = False) -> Iterator[Joined]:
-        """Yield the rows of silos, joined: in parts that do not take much memory.
+    def _joined(self, split: str) -> Joined:
+        """Return all silos' rows in one, kept until they are laid out.
 
-        Of one part it is kept: joining thousands of silos costs as much as a pass.
+        Joining thousands of silos costs as much as a pass.
         """
-        if split in self._kept:
-            yield self._kept[split]
-            return
-        parts = [silo.rows(split).counting for silo in self.federation.silos]
-        sizes = np.array([len(rows) for rows in parts])
-        most = JOINED // max(1, stored_width(parts[0].X))
-        ends, first = np.cumsum(sizes), 0
-        while first < len(sizes):
-            before = ends[first] - sizes[first]
-            after = int(np.searchsorted(ends, before + most, side="right"))
-            after = len(sizes) if whole else max(first + 1, after)
-            some = parts[first:after]
-            rows = some[0] if len(some) == 1 else Rows.joined(some)
-            strata = self.schema.strata(rows.group, rows.y)
-            found = Joined(rows, strata, sizes[first:after])
-            if len(rows) == ends[-1] <= most:
-                self._kept[split] = found
-            yield found
-            first = after
+        if split not in self._kept:
+            parts = [silo.rows(split).counting for silo in self.federation.silos]
+            rows = parts[0] if len(parts) == 1 else Rows.joined(parts)
+            strata, sizes = (
+                self.schema.strata(rows.group, rows.y),
+                list(map(len, parts)),
+            )
+            self._kept[split] = Joined(rows, strata, np.array([*map(len, parts)]))
+        return self._kept[split]
 
     def layout(self, queries: Sequence[ModelQuery[Any]]) -> Layout:
         """Rows of the queries' split, laid out once per scaling.
@@ -959,7 +955,7 @@ class Local(Reference):
             self._scaling, self._layouts = task.scaling, {}
         apart = _by_silo(queries)
         if (split, apart) not in self._layouts:
-            joined, strata = next(self._joined(split, whole=True)), self.schema.n_strata
+            joined, strata = self._joined(split), self.schema.n_strata
             by_silo = self._layouts.get((split, True))
             inputs = task.model.inputs
             found = Layout.of(joined, strata, inputs, apart=apart, by_silo=by_silo)
@@ -1067,9 +1063,8 @@ def expand(
     if not order:  # they all ask the same
         return one_by_one(layout, queries[:1], spread) * len(queries)
     model, in_risk = linear(task), layout.in_risk(task.shares)
-    p, places = model.n_parameters, layout.places_of(task.cells)
+    p, places = model.n_parameters, layout.places_of(task.cells, in_risk.by_unit)
     strides = layout.strides(queries[0].sample)
-    runs = len(task.cells) > 0  # without any, all rows of a piece are one sum
 
     def sums_of(pieces: Sequence[Piece]) -> list[tuple[FloatArray, FloatArray]]:
         """Sum up run by run: each row enters one product, or two where F needs one."""
@@ -1077,9 +1072,6 @@ def expand(
         for piece in pieces:
             X, y = layout.X[piece.rows], layout.y[piece.rows]
             weight, per_row = layout.weights(piece.rows), in_risk.rows(piece.rows)
-            if not runs and in_risk.by_unit is not None:
-                own = np.repeat(in_risk.by_unit[piece.units], piece.lengths)
-                per_row = weighed(own, weight)
             for query, (vectors, hessians) in zip(queries, found, strict=True):
                 terms = Terms.of(query, model, X, y)
                 if per_row is not None:
@@ -1087,17 +1079,14 @@ def expand(
                     vector, hessian = terms.times(per_row).sums(slice(None), least)
                     vectors[0] += vector
                     hessians[0] += hessian
-                if not runs:
-                    continue
                 terms = terms.times(weight)
                 for unit, run in piece.runs:
+                    if not (into := places(unit)):
+                        continue
                     vector, hessian = terms.sums(run, strides[unit])
-                    for place in places(unit):
-                        vectors[place] += vector
-                        hessians[place] += hessian
-                    if in_risk.by_unit is not None:
-                        vectors[0] += in_risk.by_unit[unit] * vector
-                        hessians[0] += in_risk.by_unit[unit] * hessian
+                    for place, factor in into:
+                        vectors[place] += factor * vector
+                        hessians[place] += factor * hessian
         return found
 
     # A Hessian is added to p² numbers: not for a few rows each time.
