@@ -60,35 +60,25 @@ def test_what_is_unpacked_is_what_was_packed(header, arrays):
     assert pack(again) == content
 
 
-def test_arrays_are_views_and_cannot_be_changed():
-    again = unpack(pack(Parcel({}, {"x": np.arange(3.0)})))
-    with pytest.raises(ValueError, match="read-only"):
-        again.arrays["x"][0] = 1
-
-
 @pytest.mark.parametrize(
     ("content", "code"),
     [
         (b"", "bad-frame"),
         (b"\x80\x04K\x01.", "bad-frame"),
         ((2**63).to_bytes(8, "little"), "bad-frame"),
-        (safetensors([1]), "not-json"),
         (safetensors({}), "bad-frame"),
         (safetensors({"__metadata__": {HEADER: "{}", "more": ""}}), "bad-frame"),
-        (safetensors({"__metadata__": {HEADER: 3}}), "not-text"),
+        (safetensors({"__metadata__": {HEADER: 3}}), "bad-frame"),
+        (safetensors({"__metadata__": {HEADER: "[1]"}}), "wrong-value"),
         (safetensors({"__metadata__": {HEADER: '{"a": NaN}'}}), "not-json"),
         (safetensors({"__metadata__": {HEADER: "[" * 10_000}}), "not-json"),
-        (safetensors(table(x=entry(shape=(2**31,), offsets=(0, 2**34)))), "bad-array"),
-        (safetensors(table(x=entry(shape=(10**9,)))), "bad-array"),
-        (safetensors(table(x=entry())), "bad-layout"),
-        (safetensors(table(x=entry(shape=(-1,), offsets=(8, 0)))), "bad-array"),
-        (safetensors(table(x=entry(dtype="F16"))), "bad-array"),
-        (safetensors(table(x=entry(shape=(True,)))), "bad-array"),
-        (safetensors(table(x={**entry(), "more": 1})), "bad-array"),
-        (safetensors(table(x=3)), "bad-array"),
-        (safetensors(table(x=entry(), y=entry()), bytes(8)), "bad-layout"),
-        (safetensors(table(x=entry(offsets=(8, 16))), bytes(16)), "bad-layout"),
-        (safetensors(table(x=entry()), bytes(9)), "bad-layout"),
+        (safetensors(table(x=entry(shape=(10**9,)))), "bad-frame"),
+        (safetensors(table(x=entry(shape=(0, 2**62), offsets=(0, 0)))), "bad-array"),
+        (safetensors(table(x=entry(shape=(1,) * 9)), bytes(8)), "bad-array"),
+        (safetensors(table(x=entry("F16", (4,))), bytes(8)), "bad-array"),
+        (safetensors(table(x=entry(), y=entry()), bytes(8)), "bad-frame"),
+        (safetensors(table(x=entry(offsets=(8, 16))), bytes(16)), "bad-frame"),
+        (safetensors(table(x=entry()), bytes(9)), "bad-frame"),
         (
             safetensors(
                 table(**{str(i): entry(shape=(0,), offsets=(0, 0)) for i in range(999)})

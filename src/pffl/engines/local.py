@@ -938,10 +938,7 @@ class Local(Reference):
         if split not in self._kept:
             parts = [silo.rows(split).counting for silo in self.federation.silos]
             rows = parts[0] if len(parts) == 1 else Rows.joined(parts)
-            strata, sizes = (
-                self.schema.strata(rows.group, rows.y),
-                list(map(len, parts)),
-            )
+            strata = self.schema.strata(rows.group, rows.y)
             self._kept[split] = Joined(rows, strata, np.array([*map(len, parts)]))
         return self._kept[split]
 
