@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-import pffl
 from pffl.constraints import Cells
 from pffl.data import Federation, Rows, Schema, Silo
 from pffl.deploy import Agreement, InMemory
@@ -43,6 +42,7 @@ from tests.inside import (
     write_request,
 )
 from tests.inside import secure_sum as masks
+from tests.oracles import pffl
 
 
 def engine_of(federation: Any, sites: Any, agreed: Agreement, **options: Any) -> Any:
