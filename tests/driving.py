@@ -24,16 +24,9 @@ def iterate(
     method: Method,
     *,
     callbacks: Sequence[Callback] = (),
-    gap_every: int = 0,
 ) -> Run:
     """Run one method to its end."""
-    conversation = flow.rounds(
-        problem,
-        method,
-        measure=proofs.measure_gap if gap_every else None,
-        due=lambda number: number % gap_every == 0,
-        watched=True,
-    )
+    conversation = flow.rounds(problem, method, watched=True)
     return drive(engine, conversation, callbacks=callbacks)
 
 

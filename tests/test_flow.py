@@ -68,7 +68,7 @@ PROBLEMS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "rounds": (
         pffl.BoundedGroupLoss(0.6),
         PFFL(dual_rounds=3, rounds_per_dual=2),
-        {"gap_every": 3},
+        {},
     ),
     "minimax": (pffl.MinMax(), Exact(), {}),
     "no bound": (None, Exact(), {}),

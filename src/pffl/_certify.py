@@ -131,7 +131,6 @@ def fit_path(
     wanted: Wanted,
     *,
     models: int | None,
-    gap_every: int = 0,
     overlap: int | None = None,
     rates: bool = False,
 ) -> Flow[tuple[Fitted, ModelPath | Missing]]:
@@ -139,7 +138,7 @@ def fit_path(
 
     Parameters
     ----------
-    problem, method, wanted, gap_every
+    problem, method, wanted
         As for `fit.fit`.
     models
         Of the path, at most. More cost time, and no confidence.
@@ -159,7 +158,6 @@ def fit_path(
         trained_for,
         method,
         on_training_rows,
-        gap_every=gap_every,
         watched=not rates,
         asked=asked,
     )

@@ -76,7 +76,6 @@ def solve(
     options: Options | None = None,
     random_state: int | None = None,
     callbacks: Sequence[Callback] = (),
-    gap_every: int = 0,
     checkpoint: Log | str | os.PathLike[str] | None = None,
     about: About | None = None,
     secure_sum: bool = False,
@@ -105,8 +104,8 @@ def solve(
         Silo weights, norm ball, confidence; see `Options`.
     random_state
         Seed of the run; drawn and recorded if None.
-    callbacks, gap_every
-        Shown between rounds; see `flow.iterate`.
+    callbacks
+        Shown between rounds.
     checkpoint
         A directory in which to keep the log of the run. If the same run was stopped
         there, by an interruption, an error or a crash, it resumes, and ends as if it
@@ -219,14 +218,13 @@ def solve(
             method=used,
             options=settings,
             seed=seed,
-            gap_every=gap_every,
         )
         rows = {
             "schema": setting.schema.hash,
             "silos": files.digest(repr(list(setting.silo_names)))[:32],
             "fingerprint": setting.data.fingerprint,
         }
-        named = {"data": rows, "run": {"seed": seed, "gap_every": gap_every}}
+        named = {"data": rows, "run": {"seed": seed}}
     if log is not None:
         log.begin(
             model=bare.describe(),
@@ -263,7 +261,6 @@ def solving(
     method: Method | None = None,
     options: Options | None = None,
     seed: int = 0,
-    gap_every: int = 0,
 ) -> Flow[Solution]:
     """Solve, as a flow: census, training, every measurement.
 
@@ -296,12 +293,11 @@ def solving(
             chosen,
             wanted,
             models=settings.models,
-            gap_every=gap_every,
             overlap=calibration_overlap(setting),
             rates=goal != "loss",
         )
     else:
-        found = yield from fit(problem, chosen, wanted, gap_every=gap_every)
+        found = yield from fit(problem, chosen, wanted)
         if settings.selection_rate is not None and found.run.stopped is None:
             rate = settings.selection_rate
             if getattr(bare, "threshold", 0.5) != 0.5:

@@ -33,7 +33,6 @@ from pffl.evidence.measure import (
     smallest_bounds,
     training_sample,
 )
-from pffl.evidence.proofs import measure_gap
 from pffl.evidence.record import Before, Least, Missing, Pair, Sample
 from pffl.flow import Flow, Run, Start, ask, ask_all, gather, rounds, unless_interrupted
 from pffl.methods.auto import Auto
@@ -76,7 +75,6 @@ def fit(
     method: Method,
     wanted: Wanted,
     *,
-    gap_every: int = 0,
     watched: bool = True,
     start: Start | None = None,
     asked: FloatArray | None = None,
@@ -87,15 +85,7 @@ def fit(
     are the bounds that were asked for, where the problem has tighter ones.
     """
     shown = reported(problem if asked is None else problem.with_bounds(asked))
-    gap_every = gap_every if proofs.unmeasurable(problem) is None else 0
-    training = rounds(
-        problem,
-        method,
-        start=start,
-        measure=measure_gap if gap_every else None,
-        due=lambda number: number % gap_every == 0,
-        watched=watched,
-    )
+    training = rounds(problem, method, start=start, watched=watched)
 
     def spare(start: Start | None) -> Flow[tuple[FloatArray | Missing, ...]]:
         """Fit without bounds and count test rows: a run can do without both."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from pffl.bounds.gap import gap_of, gap_unit
+from pffl.bounds.gap import gap_unit
 from pffl.problem import (
     Expansion,
     Point,
@@ -267,28 +267,21 @@ class Start:
         return replace(self.expansion, violation=self.expansion.violation + shift)
 
 
-Measure: TypeAlias = Callable[[Problem, Point], Flow[Bounds]]
-
-
 def rounds(
     problem: Problem,
     method: Method,
     *,
     start: Start | None = None,
-    measure: Measure | None = None,
-    due: Callable[[int], bool] = lambda number: False,
     watched: bool = False,
 ) -> Flow[Run]:
     """Run a method to its end: ask, check, record, and stop where that is due.
 
     A method that asks for it has its gap measured after some rounds, from one
-    expansion, and ends where it is small enough (`gap_rounds`, `target_gap`). With
-    `measure`, the gap is measured whenever a number of queries is `due`, to be shown;
-    it does not change the run. Callbacks see a run that is `watched`. A method that
-    can starts at `start`.
+    expansion, and ends where it is small enough (`gap_rounds`, `target_gap`). Callbacks
+    see a run that is `watched`. A method that can starts at `start`.
     """
     method, _ = method.resolved(problem)
-    watch = Watch(problem, method.planned_rounds, measure, due, watched)
+    watch = Watch(problem, method.planned_rounds, watched)
     steps, gaps = method.run(problem, start), method.gap_rounds(problem)
     before = now = problem.start_point() if start is None else start.point
     stopped: Literal["diverged", "interrupted"] | None = None
@@ -313,9 +306,7 @@ def rounds(
                 bounds, unit = measured_gap(problem, at, now.multipliers)
                 gap = bounds[0] - bounds[1]
                 small = gap <= (method.target_gap or 0.0) * unit
-                # Gaps that are measured to be shown are sharper than this one.
-                told = gap if small or measure is None else None
-                enough = yield from watch.show(Round(now, told, now.multipliers))
+                enough = yield from watch.show(Round(now, gap, now.multipliers))
                 if small:
                     end = Finished(now, None, bounds)
             if enough and end is None:
@@ -327,9 +318,8 @@ def rounds(
     finally:
         steps.close()
     end = Finished(end) if isinstance(end, Point) else end
-    known = end.bounds or (None if stopped == "diverged" else watch.bounds)
     seen = tuple(watch.history), watch.asked, stopped
-    return Run(end.point, end.expansion, known, *seen)
+    return Run(end.point, end.expansion, end.bounds, *seen)
 
 
 def _left(steps: Steps) -> Point | Finished | None:
@@ -350,25 +340,19 @@ class Diverged(Exception):
 
 @dataclass(eq=False)
 class Watch:
-    """What is seen of a run: queries so far, the last of them, and a row per round.
-
-    `bounds` are those that were measured after the last query.
-    """
+    """What is seen of a run: queries so far, the last of them, and a row per round."""
 
     problem: Problem
     planned: int | None
-    measure: Measure | None
-    due: Callable[[int], bool]
     watched: bool
     asked: int = 0
     row: Round | None = None
-    bounds: Bounds | None = None
     history: list[Round] = field(default_factory=list)
 
     def ask(self, query: Query[T]) -> Flow[T]:
         """Ask, and check what comes back."""
         total = yield from ask(query)
-        self.asked, self.bounds = self.asked + 1, None
+        self.asked += 1
         self.row = observe(self.problem, query, total)
         if diverged(self.row, self.history, total):
             raise Diverged
@@ -388,9 +372,6 @@ class Watch:
             row, gap=gap, multipliers=lam, number=self.asked, planned=self.planned
         )
         self.history.append(row)
-        if self.measure is not None and self.due(self.asked):
-            self.bounds = yield from self.measure(self.problem, told.point)
-            self.history[-1] = row = replace(row, gap=gap_of(*self.bounds[:2]))
         if not self.watched:
             return False
         seconds, enough = yield replace(row, point=told.point)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import math
 import os
 import re
 import secrets
@@ -51,7 +50,6 @@ STEPS = "steps"  # where its server resumes, under secure sums
 STOPPED = {driver.SPEC, driver.LOG}
 FORMAT, VERSION = "pffl run directory", 2
 READABLE = (1, 2, 3)  # 1 was pffl 0.1.0
-GAPS_SHOWN = 20  # times the gap is measured in a run of known length
 
 
 # Writing
@@ -516,8 +514,6 @@ def run(
     seed = secrets.randbits(32) if seed is None else seed
     if spec.constraint is not None and spec.constraint.open:
         say("choosing the bound on training rows that are set aside")
-    local = spec.method.saddle and engine == "local"
-    planned = (spec.method.planned_rounds or 0) if local else 0
     text = job.dump(place.directory, seed=seed)
     place.begin(text)
     try:
@@ -530,7 +526,6 @@ def run(
             options=spec.options,
             random_state=seed,
             callbacks=callbacks,
-            gap_every=math.ceil(planned / GAPS_SHOWN),
             checkpoint=checkpoint,
             about=spec.about,
             secure_sum=job.secure_sum,

@@ -48,9 +48,7 @@ VARIANTS: dict[str, Any] = {
 def solve(method: Any, engine: Any = FEDERATION, **more: Any) -> pffl.Solution:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "cells with fewer than 10")
-        return pffl.solve(
-            engine, CONSTRAINT, method=method, random_state=3, gap_every=4, **more
-        )
+        return pffl.solve(engine, CONSTRAINT, method=method, random_state=3, **more)
 
 
 class Seen(Callback):
