@@ -153,17 +153,13 @@ def test_a_bounded_model_is_cvxpys(people):
         assert row["rows"] == here.sum()
 
 
-def test_a_bound_and_a_ridge_are_chosen_on_training_rows(people):
-    clf = FairClassifier("auto", l2="auto")
+def test_a_bound_is_chosen_on_training_rows(people):
+    clf = FairClassifier("auto")
     fit(clf, people)
     (bound,) = set(clf.group_loss_["bound"])
     assert clf.status_ == "met"
     assert fit(FairClassifier("smallest"), people).group_loss_["loss"].max() < bound
-    assert clf.l2_ in {10.0**-k for k in range(7)}
     assert any("set aside" in note for note in clf.solution_.notes)
-    strict = FairClassifier("auto", error_at_most=0.01)
-    with raises(NotMetError, "no-such-bound"):
-        fit(strict, people)
 
 
 def test_several_classes_keep_their_type():

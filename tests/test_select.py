@@ -1,8 +1,7 @@
-"""bound = "auto" and l2 = "auto": chosen on training rows set aside, nothing else."""
+"""bound = "auto": chosen on training rows that are set aside, and by nothing else."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +15,11 @@ import pffl
 from pffl import runs
 from pffl.config import parse
 from pffl.data import Federation, Rows
-from pffl.errors import NotMetError, UsageError
+from pffl.errors import UsageError
 from pffl.methods import Exact, FedAvg
-from pffl.models import LogisticRegression
 from pffl.prepare import Options
 from pffl.select import (
     BOUND_TRIALS,
-    L2_GRID,
     pick,
     set_aside,
 )
@@ -34,9 +31,7 @@ from tests.inside import evidence_evidence_Trial as Trial
 from tests.raising import raises
 
 AUTO = pffl.BoundedGroupLoss("auto")
-BOUND = pffl.BoundedGroupLoss(0.9)
 FEW = Options(baseline=False, smallest_bound=False)
-RIDGE = replace(FEW, l2="auto")
 
 
 def unlike(seed: int = 5, rows: int = 300) -> Federation:
@@ -52,17 +47,6 @@ def unlike(seed: int = 5, rows: int = 300) -> Federation:
         sensitive_features=np.array(["a", "b"])[group],
         silo=np.arange(2 * rows) % 2,
         random_state=seed,
-    )
-
-
-def noisy(columns: int, *, rows: int = 60) -> Federation:
-    """One column that tells something of the label, and many that tell nothing."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(3 * rows, columns))
-    y = (X[:, 0] + rng.normal(size=3 * rows) > 0).astype(int)
-    group = rng.choice(["a", "b"], size=3 * rows)
-    return Federation.from_arrays(
-        X, y, sensitive_features=group, silo=np.arange(3 * rows) % 3, random_state=0
     )
 
 
@@ -82,17 +66,6 @@ def choice_of(solution: pffl.Solution) -> Choice:
     choice = solution.evidence.training.choice
     assert choice is not None
     return choice
-
-
-def ridge_of(solution: pffl.Solution) -> float:
-    l2 = solution.problem.task.model.l2
-    (note,) = [n for n in solution.evidence.notes if n.startswith("l2 =")]
-    assert note.startswith(f"l2 = {l2:g} was chosen")
-    told = re.findall(r"([\d.e-]+): ([\d.e+-]+)[,)]", note)
-    assert [float(g) for g, _ in told] == list(L2_GRID)
-    losses = [float(loss) for _, loss in told]
-    assert losses[L2_GRID.index(l2)] == min(losses)
-    return float(l2)
 
 
 def test_rows_set_aside_are_training_rows_and_people_stay_together() -> None:
@@ -177,56 +150,11 @@ def test_test_rows_play_no_part_and_the_run_is_that_of_what_was_chosen():
     np.testing.assert_array_equal(chosen.w, found.w)
     assert found.test != chosen.test
 
-    federation = noisy(10)
-    tuned = pffl.solve(federation, BOUND, options=RIDGE, random_state=3)
-    model = LogisticRegression(l2=ridge_of(tuned))
-    again = pffl.solve(federation, BOUND, model=model, random_state=3)
-    np.testing.assert_array_equal(tuned.w, again.w)
-    other = with_other_test_rows(federation)
-    found = pffl.solve(other, BOUND, options=RIDGE, random_state=3)
-    assert found.evidence.notes == tuned.evidence.notes
-    np.testing.assert_array_equal(tuned.w, found.w)
-    assert found.test != tuned.test
-
-
-def test_an_error_may_be_asked_for_and_one_that_nothing_has_is_refused():
-    federation = unlike()
-
-    def within(error: float) -> pffl.Solution:
-        limit = replace(FEW, error_at_most=error)
-        return pffl.solve(federation, AUTO, options=limit, random_state=0)
-
-    _, *others = choice_of(
-        pffl.solve(federation, AUTO, options=FEW, random_state=0)
-    ).trials
-    least = min(trial.error for trial in others)
-    with raises(NotMetError, "no-such-bound") as caught:
-        within(least - 0.02)
-    advised = float(str(caught.value).rpartition("error_at_most=")[2].partition("`")[0])
-    choice = choice_of(within(advised))
-    assert choice.declared
-    best = min(t.worst for t in others if t.error <= advised)
-    assert choice.bound == next(t.bound for t in others if t.worst == best)
-    wide = choice_of(within(0.9))
-    assert wide.bound == min(others, key=lambda trial: trial.worst).bound
-    with raises(UsageError, "options-conflict"):
-        pffl.solve(federation, 0.7, options=replace(FEW, error_at_most=0.3))
-
 
 def test_numeric_targets_count_their_mean_loss():
     federation = make_federation(0, sizes=(150, 100), test=0, labels=0)
     choice = choice_of(pffl.solve(federation, AUTO, options=FEW, random_state=0))
     assert choice.error_at_most == pytest.approx(1.01 * choice.trials[0].error)
-
-
-def test_noise_asks_for_a_large_ridge_and_it_helps() -> None:
-    federation = noisy(40)
-    plain = pffl.solve(federation, BOUND, random_state=0)
-    tuned = pffl.solve(federation, BOUND, options=RIDGE, random_state=0)
-    assert ridge_of(tuned) >= 1e-2
-    assert tuned.test.risk < plain.test.risk
-    few = pffl.solve(noisy(1, rows=2000), BOUND, options=RIDGE, random_state=0)
-    assert ridge_of(few) < 1e-2
 
 
 def test_where_there_is_nothing_to_choose_it_is_refused() -> None:
@@ -241,14 +169,10 @@ def test_where_there_is_nothing_to_choose_it_is_refused() -> None:
         lambda: pffl.solve(federation, AUTO, method=Exact(risk_weight=0.0)),
         lambda: pffl.feasible(federation, AUTO),
         lambda: pffl.solve(federation, AUTO & pffl.PerSilo(0.9)),
-        lambda: pffl.solve(federation, pffl.MinMax(), options=RIDGE, random_state=0),
         lambda: deployed(constraint={"bound": "auto"}),
-        lambda: deployed(model={"l2": "auto"}),
     ):
         with raises(UsageError, "auto-refused"):
             wrong()
-    with raises(UsageError, "wrong-value", "l2"):
-        pffl.Options(l2=0.1)  # type: ignore[arg-type]
 
 
 def test_run_files_and_the_command_line(
@@ -259,32 +183,16 @@ def test_run_files_and_the_command_line(
     some = {"Female": "auto", "Male": 0.5}
     spec = parse({**data, "constraint": {"bound": some}})
     assert spec.constraint == pffl.BoundedGroupLoss(some)
-    assert parse({**data, "model": {"l2": "auto"}}).options.l2 == "auto"
-    again = parse({**data, "model": {"l2": 0.1}})
-    assert (again.options.l2, again.model.l2) == (None, 0.1)
-    with raises(UsageError, "wrong-value"):
-        parse({**data, "model": {"l2": "automatic"}})
-
     out = tmp_path / "run"
-    auto = ("--bound", "auto", "--l2", "auto")
-    seen = command(capsys, "run", *SMALL, *auto, "--out", out)
+    seen = command(capsys, "run", *SMALL, "--bound", "auto", "--out", out)
     assert seen.code == 0, seen.err
     written = (out / "run.toml").read_text()
     assert 'bound = "auto"' in written
-    assert 'l2 = "auto"' in written
     assert command(capsys, "verify", out).code == 0
     done = command(capsys, "run", out / "run.toml", "--out", tmp_path / "two")
     assert done.code == 0, done.err
     np.testing.assert_array_equal(
         runs.read_run(out).w, runs.read_run(tmp_path / "two").w
     )
-    none = command(
-        capsys, "run", *SMALL, "--bound", "auto", "--set", "run.error_at_most=0.001"
-    )
-    assert (none.code, none.error) == (4, "no-such-bound")
-    for wrong in (
-        ("--bound", "0.6", "--set", "run.error_at_most=0.2"),
-        ("--bound", "atuo"),
-        ("--bound", "0.9", "--l2", "much"),
-    ):
+    for wrong in (("--bound", "atuo"),):
         assert command(capsys, "run", *SMALL, *wrong).code == 2

@@ -57,7 +57,7 @@ from pffl.prepare import (
 from pffl.privacy import run as private
 from pffl.privacy.terms import Privacy
 from pffl.problem import Access, Problem
-from pffl.select import Trials, choose_bound, choose_l2
+from pffl.select import Trials, choose_bound
 from pffl.solution import Solution
 
 if TYPE_CHECKING:
@@ -196,21 +196,12 @@ def solve(
             "privacy": privacy.describe(),
         }
     else:
-        check_pooled(setting, constraint, used, settings)
-        open_bound = constraint is not None and constraint.open
-        if settings.l2 == "auto":  # first, and without a bound that is yet to be chosen
-            asked = None if open_bound else constraint
-            run = Trials(asker, setting, asked, bare, used, settings, seed)
-            model, note = choose_l2(run)
-            settings, notes = replace(settings, l2=None), [note]
-        if constraint is not None and open_bound:
-            run = Trials(
-                asker, setting, constraint, model or bare, used, settings, seed
-            )
+        check_pooled(setting, constraint, used)
+        if constraint is not None and constraint.open:
+            run = Trials(asker, setting, constraint, bare, used, settings, seed)
             choice = choose_bound(run)
             notes.append(chosen_bound(choice, numeric=not setting.schema.labels))
             constraint = constraint.at(choice.bound)
-            settings = replace(settings, error_at_most=None)
         flow = solving(
             setting,
             constraint,

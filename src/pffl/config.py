@@ -2,7 +2,7 @@
 
 [data]         name of a data set, or path of a table, and their options
 [columns]      of a table: kind, values and range of every column, declared
-[model]        kind, l2 (a number, or "auto"), …
+[model]        kind, l2, …
 [constraint]   kind, bound, …; or several [[constraint]] at once
 [method]       kind and parameters
 [run]          engine, seed, weighting, certify, confidence, …
@@ -57,7 +57,6 @@ F = TypeVar("F", Federation, Engine)
 OPTIONS = fields(Options)
 
 SPEC = "run.toml"  # the run file of a run directory
-AUTO = "auto"  # l2 that is chosen on training rows set aside
 APART = "calibration_fraction"  # of the training rows: what bounds are certified on
 STATE = "random_state"  # of loaders and tables: `seed` in a run file
 SHARE = 0.3  # of them, unless told otherwise
@@ -139,8 +138,6 @@ def read_plan(sections: Mapping[str, object]) -> TrainingPlan:
         dict(table(sections.get(name, {}), f"[{name}]"))
         for name in ("model", "method", "run", "privacy")
     )
-    if model.get("l2") == AUTO:
-        run["l2"] = model.pop("l2")
     # Only numeric targets have a range; networks are trained in rounds.
     usual_model = LeastSquares if "target_range" in model else LogisticRegression
     linear = default_method(LogisticRegression()).name
@@ -425,8 +422,6 @@ class Job(Generic[F]):
         """
         spec, model = self.spec, section_of(self.model)
         options = asdict(spec.options)
-        if options.pop("l2") == AUTO:
-            model = {**model, "l2": AUTO}
         if not options["certify"]:
             del options["certify"]
         masked = {"secure_sum": True} if self.secure_sum else {}
@@ -649,8 +644,6 @@ def keys() -> Mapping[str, Key]:
                 found[called] = known._replace(
                     taken_by=(*known.taken_by, (kind, source))
                 )
-    del found["run.l2"]
-    found["model.l2"] = found["model.l2"]._replace(kind=float | Literal["auto"])
     return found
 
 

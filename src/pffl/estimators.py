@@ -93,8 +93,7 @@ class _Fair(BaseEstimator):
     bound: Bound = None
     _: KW_ONLY
     constraint: str | Constraint = "bgl"
-    error_at_most: float | None = None
-    l2: float | Literal["auto"] = 1e-3
+    l2: float = 1e-3
     fit_intercept: bool = True
     method: Method | None = None
     multiplier_bound: float | None = None
@@ -169,8 +168,6 @@ class _Fair(BaseEstimator):
             weighting=self.weighting,
             empty_cells="remove",  # groups are crossed: not all of them have rows
             confidence=self.confidence,
-            l2="auto" if self.l2 == "auto" else None,
-            error_at_most=self.error_at_most,
             selection_rate=getattr(self, "selection_rate", None),
             baseline=False,
         )
@@ -238,7 +235,6 @@ class _Fair(BaseEstimator):
         self.coef_ = (scale * table[:, :d] / model.inputs.scale)[first]
         self.score_at_mean_ = (scale * constant + model.target.mean)[first]
         self.intercept_ = self.score_at_mean_ - self.coef_ @ self.mean_
-        self.l2_ = model.l2
         if isinstance(model, LogisticRegression):
             self.threshold_: float = model.threshold
         return solution
@@ -253,7 +249,7 @@ class _Fair(BaseEstimator):
     ) -> Solution:
         """Fit `estimator` under the bounds, and keep its fits."""
         constraint, own, name = self._constraint(), type(self)(), type(self).__name__
-        others = ("method", "l2", "fit_intercept", "error_at_most", "selection_rate")
+        others = ("method", "l2", "fit_intercept", "selection_rate")
         given = [n for n in others if vars(self).get(n) != vars(own).get(n)]
         if constraint is not None and constraint.goal != "loss":
             given.append(f"constraint '{constraint.name}'")
@@ -543,11 +539,8 @@ class FairClassifier(ClassifierMixin, _Fair):
         rates "error", "fnr" and "fpr" of new people, for which `fit` sets 30 % of the
         rows apart, to certify by (`pffl.constraints.ErrorRate`, linear models); or a
         constraint with its bounds.
-    error_at_most
-        For a bound that is "auto": the largest error that it may lead to. Default: a
-        point above that of the plain model.
     l2
-        μ of the ridge term (μ/2)‖w‖² on standardised inputs, or "auto".
+        μ of the ridge term (μ/2)‖w‖² on standardised inputs.
     fit_intercept
         Whether there is a constant. Without one, inputs are scaled but not centred.
     threshold
@@ -587,11 +580,11 @@ class FairClassifier(ClassifierMixin, _Fair):
         The verdict on the training rows, in a word and in a sentence.
     group_loss_, multipliers_
         Tables of the groups.
-    gap_, converged_, n_iter_, loss_bound_, l2_
-        Duality gap, whether it is under its target, rounds, M, μ.
+    gap_, converged_, n_iter_, loss_bound_
+        Duality gap, whether it is under its target, rounds, M.
     estimators_
         The fits whose mean is shipped, where `estimator` is given; then there is no
-        ``coef_``, ``intercept_``, ``mean_``, ``score_at_mean_`` and ``l2_``.
+        ``coef_``, ``intercept_``, ``mean_`` and ``score_at_mean_``.
     evidence_
         The evidence of the training, a JSON text.
     solution_
@@ -632,13 +625,12 @@ class FairClassifier(ClassifierMixin, _Fair):
         return len(self.classes_)
 
     def _model(self, classes: int) -> LinearModel:
-        l2 = 1e-3 if self.l2 == "auto" else self.l2
         if classes == 2:
             cut = getattr(self, "threshold_", self.threshold)
-            return LogisticRegression(l2, self.fit_intercept, threshold=cut)
+            return LogisticRegression(self.l2, self.fit_intercept, threshold=cut)
         if self.threshold != 0.5:
             raise UsageError("wrong-model:model")
-        return SoftmaxRegression(l2, self.fit_intercept)
+        return SoftmaxRegression(self.l2, self.fit_intercept)
 
     def _outputs_of(self, fitted: Any, X: Any) -> FloatArray:
         own, many = fitted.predict_proba(X), len(self.classes_)
@@ -686,9 +678,6 @@ class FairRegressor(RegressorMixin, _Fair):
         for `FairClassifier`.
     constraint, l2, fit_intercept, method, multiplier_bound, risk_weight, weighting
         As for `FairClassifier`.
-    error_at_most
-        For a bound that is "auto": the largest mean loss that it may lead to. Default:
-        1 % above that of the plain model.
     loss
         "squared", or "huber": r² up to `delta`, then 2δ|r| − δ².
     delta
@@ -706,7 +695,7 @@ class FairRegressor(RegressorMixin, _Fair):
     mean_, score_at_mean_
         The inputs' means, and the prediction there.
     status_, message_, group_loss_, multipliers_, gap_, converged_, n_iter_
-        As of `FairClassifier`; so are ``loss_bound_``, ``l2_`` and ``solution_``.
+        As of `FairClassifier`; so are ``loss_bound_`` and ``solution_``.
 
     Raises
     ------
@@ -738,7 +727,7 @@ class FairRegressor(RegressorMixin, _Fair):
         return 0
 
     def _model(self, classes: int) -> NumericModel:
-        l2, ends = 1e-3 if self.l2 == "auto" else self.l2, self.target_range
+        l2, ends = self.l2, self.target_range
         if self.loss == "squared":
             return LeastSquares(l2, self.fit_intercept, target_range=ends)
         if self.loss != "huber":

@@ -55,13 +55,6 @@ class Options:
         no statement on new people.
     confidence
         Of the statements about unseen people.
-    l2
-        "auto" lets `solve` choose the l2 of a linear model on training rows that are
-        set aside, see `tuning`; None takes the model's own.
-    error_at_most
-        Where a constraint has the bound "auto": the error, on the rows set aside, of
-        the bounds that may be chosen (for a numeric target the mean loss), see
-        `choosing`. None: a point above that of the model without bounds.
     baseline
         Whether to also fit the model without bounds (linear models only), so that each
         cell's loss before and after can be shown.
@@ -98,8 +91,6 @@ class Options:
     radius: Positive | None = None
     weight_bound: Positive | None = None
     confidence: Probability = 0.95
-    l2: Literal["auto"] | None = None
-    error_at_most: Positive | None = None
     baseline: bool = True
     smallest_bound: bool | None = None
     selection_rate: Probability | None = None
@@ -189,11 +180,9 @@ def prepare(
 
     `counting` asks another census than the exact one, as a private run does.
     """
-    check_pooled(setting, constraint, method, options)
-    for name in _open(constraint, options):
-        raise UsageError("auto-refused:prepare", name=name)
-    if options.error_at_most is not None:
-        raise UsageError("options-conflict:prepare")
+    check_pooled(setting, constraint, method)
+    if constraint is not None and constraint.open:
+        raise UsageError("auto-refused:prepare")
     if constraint is not None and constraint.goal != "loss" and not options.certify:
         raise UsageError("needs-certify", name=constraint.name)
     schema = setting.schema
@@ -373,17 +362,10 @@ def stored_of(census: CensusTotal, access: Access) -> int:
     return int(census.stored.max())
 
 
-def _open(constraint: Constraint | None, options: Options) -> list[str]:
-    """Return what has the value "auto"."""
-    bound = constraint is not None and constraint.open
-    return ["l2"] * (options.l2 == "auto") + ["bound"] * bound
-
-
 def check_pooled(
     setting: Setting,
     constraint: Constraint | None,
     method: Method,
-    options: Options,
 ) -> None:
     """Refuse what needs figures of single silos, where secure sums show totals only."""
     if not setting.access.pooled:
@@ -391,9 +373,9 @@ def check_pooled(
     able = [n for n, kind in METHODS.sound().items() if not kind.looks_at_silos]
     cells = Cells.none(setting.schema)
     if constraint is not None:
+        if constraint.open:
+            raise UsageError("auto-refused:check-pooled")
         cells = constraint.cells(setting.schema, setting.silo_names)
-    if auto := _open(constraint, options):
-        raise UsageError("auto-refused:check-pooled", auto=auto[0])
     refusals = {
         f"{type(method).__name__} needs every silo's own losses or counts: use one of "
         f"{', '.join(sorted(able))}": method.looks_at_silos,

@@ -1,16 +1,14 @@
-"""Choose the bound or the ridge on training rows that are set aside.
+"""Choose the bound on training rows that are set aside.
 
 A fifth of each silo's training rows is set aside, all rows of a person together. Every
 candidate is solved on the others, from where the last one ended, and measured on the
 rows set aside. The run then trains on all of its training rows. No test row is used.
 
-    l2     1, 0.1, … 1e-6: the smallest overall loss wins, of equal ones the larger l2
-    bound  from the worst group's loss without bounds down to the smallest bound that
-           is possible (a candidate that is impossible on fewer rows counts as the
-           smallest there): of those within `error_at_most`, or a point above the error
-           without bounds, the smallest worst loss wins, of equal ones the larger bound
-
-For a numeric target the error is the mean loss, and a point is 1 % of it.
+Candidates go from the worst group's loss without bounds down to the smallest bound that
+is possible (one that is impossible on fewer rows counts as the smallest there). Of
+those whose error is at most a point above the one without bounds, the smallest worst
+loss wins, of equal ones the larger bound. For a numeric target the error is the mean
+loss, and a point is 1 % of it.
 """
 
 from __future__ import annotations
@@ -47,7 +45,6 @@ from pffl.text import up, words
 R = TypeVar("R")
 EQUAL = 1e-12  # errors this close are equal
 SET_ASIDE = 0.2  # of each silo's training rows
-L2_GRID = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 BOUND_TRIALS = 8
 ERROR_POINT = 0.01  # of error, or of a numeric target's mean loss, a bound may cost
 HEADROOM = 0.002  # of a loss: this far above what is possible a bound is set
@@ -65,58 +62,29 @@ class Trials:
     options: Options
     seed: int
 
-    def checked(self, name: str, reason: str | None) -> tuple[Federation, LinearModel]:
-        """Refuse "auto" where it has no rows, no linear model or nothing to choose."""
-        federation, model = self.engine.federation, self.model
+    @property
+    def federation(self) -> Federation:
+        """The rows; refuse "auto" where it has none, or nothing to choose."""
+        federation, reason = self.engine.federation, None
         if federation is None:
             reason = "sets training rows aside, and they are elsewhere"
-        elif not isinstance(model, LinearModel):
+        elif not isinstance(self.model, LinearModel):
             reason = "is for linear models"
-        elif not reason:
-            return federation, model
-        raise UsageError("auto-refused:checked", name=name, reason=reason)
+        elif 0 in risk_weight_and_bound(self.constraint, self.method):
+            reason = f"is for methods with bounds and a risk, not {self.method.name}"
+        if federation is None or reason:
+            raise UsageError("auto-refused:federation", reason=reason)
+        return federation
 
     @property
     def plain(self) -> Options:
         """The options of a trial."""
-        return replace(self.options, l2=None, error_at_most=None, empty_cells="remove")
-
-
-def choose_l2(run: Trials) -> tuple[LinearModel, str]:
-    """Return the model with the l2 that does best, and a note on what was tried."""
-    beta, B = risk_weight_and_bound(run.constraint, run.method)
-    nothing = "has nothing to choose: the ridge counts with the risk weight, 0"
-    federation, model = run.checked("l2", None if beta > 0 else nothing)
-    bounded = run.constraint if B > 0 else None
-    tried = Auto(multiplier_bound=B or None, risk_weight=beta)
-
-    def trials(here: Setting) -> Flow[list[float]]:
-        problems = []
-        for l2 in L2_GRID:
-            given = (bounded, replace(model, l2=l2), tried, run.plain, run.seed)
-            problem, _ = yield from prepare(here, *given)
-            problems.append((problem, problem))
-        totals = yield from _tried("l2", problems, tried)
-        return [total.risk / total.share for total in totals]
-
-    apart, losses = try_aside(federation, run.setting, run.seed, trials)
-    best = L2_GRID[int(np.argmin(losses))]
-    table = ", ".join(
-        f"{l2:g}: {words(loss)}" for l2, loss in zip(L2_GRID, losses, strict=True)
-    )
-    return replace(model, l2=best), (
-        f"l2 = {best:g} was chosen by the overall loss on "
-        f"{apart.rows('validation'):,} of the {federation.rows('train'):,} training "
-        f"rows, set aside while the others were trained on ({table}); no test row was "
-        "used"
-    )
+        return replace(self.options, empty_cells="remove")
 
 
 def choose_bound(run: Trials) -> Choice:
     """Choose the bound for every cell that has "auto"; record what was tried."""
-    useless = f"is for methods that weigh bounds and risk, not for {run.method.name}"
-    weighs = 0 not in risk_weight_and_bound(run.constraint, run.method)
-    federation, _ = run.checked("bound", None if weighs else useless)
+    federation = run.federation
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself will warn
         candidates = drive(run.engine, _candidates(run))
@@ -124,37 +92,28 @@ def choose_bound(run: Trials) -> Choice:
     def tried(here: Setting) -> Flow[list[BoundTrial]]:
         """No bound, then every candidate, on the rows that are not set aside."""
         problem = yield from _unbounded(run, here)
-        low, none = (yield from _smallest(problem)), without_cells(problem)
-        each = [np.full(problem.n_cells, max(bound, low)) for bound in candidates]
-        problems = [none, *map(problem.with_bounds, each)]
-        pairs = [(one, problem) for one in problems]
-        totals = yield from _tried("bound", pairs, run.method)
-        rows = zip((None, *candidates), totals, strict=True)
-        return [
-            BoundTrial(bound, *_worst(problem, total), _error(problem, total))
-            for bound, total in rows
-        ]
+        low, start = (yield from _smallest(problem)), None
+        found = []
+        for bound in (None, *candidates):
+            tighter = without_cells(problem)
+            if bound is not None:
+                tighter = problem.with_bounds(np.full(problem.n_cells, max(bound, low)))
+            fitted = yield from _fitted(tighter, start, run.method)
+            total = yield from _evaluated(problem, fitted, "validation")
+            worst, error = _worst(problem, total), _error(problem, total)
+            found.append(BoundTrial(bound, *worst, error))
+            w, lam = fitted.run.point.w, fitted.run.point.multipliers
+            start = Point(w, np.zeros(problem.n_cells) if bound is None else lam)
+        return found
 
     apart, trials = try_aside(federation, run.setting, run.seed, tried)
     free, *others = trials
-    limit = run.options.error_at_most
-    if limit is None:
-        part = 1.0 if run.setting.schema.labels else free.error
-        limit = free.error + ERROR_POINT * part
+    limit = free.error + ERROR_POINT * (1 if run.setting.schema.labels else free.error)
     best = pick(others, limit)
     if best is None:
-        least = min(others, key=lambda trial: trial.error)
-        raise NotMetError(
-            "no-such-bound",
-            limit=words(limit),
-            error=words(least.error),
-            bound=words(least.bound or 0.0),
-            error_2=words(free.error),
-            up=up(least.error),
-        )
+        raise NotMetError("no-such-bound", limit=words(limit), free=words(free.error))
     rows, aside = federation.rows("train"), apart.rows("validation")
-    declared = run.options.error_at_most is not None
-    return Choice(candidates[best], limit, declared, aside, rows, trials)
+    return Choice(candidates[best], limit, aside, rows, trials)
 
 
 def pick(trials: Sequence[BoundTrial], error_at_most: float) -> int | None:
@@ -203,27 +162,10 @@ def _candidates(run: Trials) -> Flow[list[float]]:
     problem = yield from _unbounded(run, run.setting)
     low = yield from _smallest(problem)
     found = yield from _fitted(without_cells(problem), None, run.method)
-    total = yield from _evaluated("bound", problem, found, "train")
+    total = yield from _evaluated(problem, found, "train")
     high, _ = _worst(problem, total)
     path = np.linspace(high, low, BOUND_TRIALS).tolist() if high > low else [low]
     return list(dict.fromkeys(float(up(bound, digits=5)) for bound in path))
-
-
-def _tried(
-    name: str, problems: Sequence[tuple[Problem, Problem]], method: Method
-) -> Flow[list[EvaluateTotal]]:
-    """Train for each problem, from where the last one ended; measure rows set aside.
-
-    The second of a pair is the problem whose cells are measured.
-    """
-    totals: list[EvaluateTotal] = []
-    start: Point | None = None
-    for problem, judged in problems:
-        found = yield from _fitted(problem, start, method)
-        totals.append((yield from _evaluated(name, judged, found, "validation")))
-        w, lam = found.run.point.w, found.run.point.multipliers
-        start = Point(w, lam if problem.n_cells else np.zeros(judged.n_cells))
-    return totals
 
 
 def without_cells(problem: Problem) -> Problem:
@@ -273,15 +215,13 @@ def _fitted(problem: Problem, start: Point | None, method: Method) -> Flow[Fitte
     return found
 
 
-def _evaluated(
-    name: str, problem: Problem, found: Fitted, split: str
-) -> Flow[EvaluateTotal]:
+def _evaluated(problem: Problem, found: Fitted, split: str) -> Flow[EvaluateTotal]:
     """Measure the shipped predictor on all cells."""
     M = np.inf if found.loss_bound is None else found.loss_bound
     total = yield from ask(Evaluate(problem.task, found.run.point.w, split, M))
     cells = total.column("weight", of="cells")
     if not total.share > 0 or (len(cells) and not cells.any()):
-        raise UsageError("auto-too-few", name=name)
+        raise UsageError("auto-too-few")
     return total
 
 

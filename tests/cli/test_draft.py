@@ -32,9 +32,9 @@ def test_bound_that_is_none(given):
     [
         ({"method": None, "group": []}, [], {}),
         (
-            {"l2": "auto", "epsilon": "2"},
+            {"l2": "0.1", "epsilon": "2"},
             [],
-            {"model": {"l2": "auto"}, "privacy": {"epsilon": 2}},
+            {"model": {"l2": 0.1}, "privacy": {"epsilon": 2}},
         ),
         ({"l2": "0.1"}, ["model.l2=0.2"], {"model": {"l2": 0.2}}),
         ({"certify": "yes"}, [], {"run": {"certify": True}}),

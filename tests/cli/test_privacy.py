@@ -66,10 +66,9 @@ def test_a_run_with_a_budget(table, tmp_path, capsys):
         (["--epsilon", "1", "--set", "columns=no.toml"], "cannot-read"),
         (["--set", "privacy.delta=1e-6"], "missing-key"),
         (["--epsilon", "1", "--set", "privacy.ranges.age=1"], "wrong-value"),
-        (["--epsilon", "1", "--l2", "auto"], "not-under-noise"),
         (["--epsilon", "1", "--set", "privacy.delta=2"], "wrong-value"),
     ],
-    ids=["no file", "no budget", "no ends", "chosen ridge", "delta"],
+    ids=["no file", "no budget", "no ends", "delta"],
 )
 def test_what_is_missing_or_wrong_is_said(table, tmp_path, capsys, more, error):
     found = pffl(capsys, *command(table, *more, "--out", str(tmp_path / "no")))

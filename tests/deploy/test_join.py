@@ -146,7 +146,6 @@ def test_deploy_that_is_stopped_anywhere_leaves_nothing(study, typed, monkeypatc
     ("setting", "code"),
     [
         ("constraint.bound=auto", "auto"),
-        ("model.l2=auto", "auto"),
         ("constraint.kind=per-silo", "per-silo"),
         ("method.kind=fedavg method.participation=0.5", "every site"),
         ("method.kind=afl", "AFL"),

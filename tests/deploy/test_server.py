@@ -154,7 +154,6 @@ def test_real_data_are_the_same_under_secure_sums(data, constraint):
         ("not-with-secure-sums", {"method": PFFL(participation=0.5)}),
         *(("not-with-secure-sums", {"method": name}) for name in LOOKING),
         ("auto-refused", {"constraint": pffl.BoundedGroupLoss("auto")}),
-        ("auto-refused", {"options": Options(l2="auto")}),
         ("wrong-engine", {"engine": "reference"}),
     ],
 )

@@ -309,13 +309,11 @@ def bound_auto(data: Data) -> Figures:
     solution = solve(data.compas, BGL("auto"))
     choice = solution.evidence.as_dict()["training"]["choice"]
     tried = ("bound", "worst", "cell", "error")
-    options = pffl.Options(l2="auto", weighting="rows")
     return told(solution) | {
         "choice": {
-            **_some(choice, ("bound", "error_at_most", "declared", "aside", "rows")),
+            **_some(choice, ("bound", "error_at_most", "aside", "rows")),
             "trials": [[one[name] for name in tried] for one in choice["trials"]],
         },
-        "l2 auto, by rows": briefly(solve(data.compas, BGL(data.sex), options=options)),
     }
 
 

@@ -14,7 +14,6 @@ from pffl.engines import Local
 from pffl.errors import DataError, UsageError
 from pffl.methods import PFFL, FedAvg
 from pffl.models import LeastSquares
-from pffl.prepare import Options
 from pffl.privacy import Privacy
 from tests.helpers import make_federation
 from tests.inside import (
@@ -208,7 +207,6 @@ def test_verdicts_are_never_optimistic(data):
     ("given", "code", "name"),
     [
         ({"model": LeastSquares()}, "not-under-noise", "LeastSquares"),
-        ({"options": Options(l2="auto")}, "not-under-noise", "l2"),
         ({"constraint": pffl.MinMax()}, "not-under-noise", "minimax"),
         ({"constraint": pffl.PerSilo(0.7)}, "not-under-noise", "silos"),
         ({"method": "qffl"}, "not-under-noise", "qffl"),

@@ -203,7 +203,6 @@ RUNS: dict[str, Run] = {
     "auto": Run(unlike, BGL("auto"), slow=True),
     "auto, both labels": Run(unlike, CBGL("auto"), slow=True),
     "auto, certified": Run(unlike, BGL("auto"), FOUR, slow=True),
-    "l2 auto": Run(unlike, BGL(0.7), {"options": pffl.Options(l2="auto")}, slow=True),
     "many digits": Run(unlike, BGL(0.7543219876543211)),
     "many digits, certified": Run(unlike, BGL(0.7543219876543211), FOUR),
     "certified": Run(unlike, BGL(0.8), FOUR),

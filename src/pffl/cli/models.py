@@ -68,7 +68,7 @@ def predict(
     *(name for name in COLUMNS if name != "missing"),
     *("constraint", "bound"),
     unused="model.* method.* privacy.* policy.* run.certify run.models run.radius "
-    "run.selection_rate run.error_at_most run.smallest_bound run.seed",
+    "run.selection_rate run.smallest_bound run.seed",
 )
 def audit(
     draft: Draft,

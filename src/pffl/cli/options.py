@@ -44,7 +44,7 @@ Fairness | bound      | constraint.bound    | NUMBER…      | Largest mean loss
 Fairness | certify    | run.certify         | [CONFIDENCE] | Certify bounds for new people (0.95).
 Training | model      | model.kind          | KIND         | logistic, softmax, least-squares, huber, …
 Training | method     | method.kind         | KIND         | auto, exact, first-order, pffl, fedavg, …
-Training | l2         | model.l2            | NUMBER       | Ridge term; or auto.
+Training | l2         | model.l2            | NUMBER       | Ridge term.
 Training | threshold  | model.threshold     | NUMBER       | Probability above which to select (0.5); 20% selects that share.
 Training | seed       | data.seed, run.seed | N            | Seed of silos, split and training.
 Training | epsilon    | privacy.epsilon     | NUMBER       | Privacy budget: adds noise.

@@ -230,7 +230,7 @@ def _say_how_to_go_on(directory: Path) -> None:
 @takes(
     *COLUMNS,
     *("constraint", "bound", "model", "method", "seed", "epsilon"),
-    unused="run.certify run.models run.error_at_most run.smallest_bound "
+    unused="run.certify run.models run.smallest_bound "
     "run.selection_rate about.* policy.*",
 )
 def feasible(

@@ -125,7 +125,7 @@ def deploy(
     progress
         Handed to what opens the data, for their names only: no rows are written.
     """
-    if spec.options.l2 is not None or (spec.constraint and spec.constraint.open):
+    if spec.constraint is not None and spec.constraint.open:
         raise UsageError("auto-refused:deploy")
     if spec.method.participation < 1:
         raise UsageError(f"[not-over-sites] {ALL_SITES}")
@@ -204,7 +204,7 @@ def _secured(spec: RunSpec, agreed: Agreement) -> bool:
         return False
     setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, many)
     try:
-        check_pooled(setting, spec.constraint, spec.method, spec.options)
+        check_pooled(setting, spec.constraint, spec.method)
         if spec.privacy is not None:
             sharing(many, spec.privacy)
     except UsageError as error:

@@ -484,16 +484,14 @@ class Choice(Record):
 
     Attributes
     ----------
-    error_at_most, declared
-        The error that was allowed, and whether it was asked for; otherwise it follows
-        from that of the first trial.
+    error_at_most
+        The error that was allowed: a little above that of the first trial.
     aside, rows
         How many of n training rows were set aside.
     """
 
     bound: float
     error_at_most: float
-    declared: bool
     aside: int
     rows: int
     trials: list[BoundTrial]

@@ -206,7 +206,7 @@ def compare(
     load = data if callable(data) else lambda seed: data
     first = load(numbers[0])
     model, settings = model or default_model(first.schema), options or Options()
-    constraint, settings = settle(constraint, first, model, settings)
+    constraint = settle(constraint, first, model, settings)
     if constraint.minimax and "bound" in (grid or {}):
         raise UsageError("no-bound")
     plan = [
@@ -297,7 +297,7 @@ def _drawn(points: list[Any], number: int) -> list[Any]:
 
 def settle(
     constraint: Constraint | str, federation: Federation, model: Model, options: Options
-) -> tuple[Constraint, Options]:
+) -> Constraint:
     """Return the constraint with a number for a bound; "auto" is chosen as in a run."""
     if isinstance(constraint, str):
         if constraint not in CONSTRAINTS:
@@ -305,11 +305,11 @@ def settle(
             raise UsageError("unknown-name:settle", constraint=constraint, known=known)
         constraint = CONSTRAINTS[constraint]("auto")
     if not constraint.open:
-        return constraint, options
+        return constraint
     engine = open_engine(federation, "local")
     setting = setting_of(engine)
     found = choose_bound(Trials(engine, setting, constraint, model, Auto(), options, 0))
-    return constraint.at(found.bound), replace(options, error_at_most=None)
+    return constraint.at(found.bound)
 
 
 # Running it

@@ -335,7 +335,6 @@ def _refuse(
         "minimax constraints": minimax,
         "bounds for single silos": one_silo,
         "bound = 'auto' (each trial would have to be paid)": auto,
-        "l2 = 'auto' (each trial would have to be paid)": options.l2 == "auto",
         "a path of models to certify (each would have to be paid)": options.certify,
         "empty_cells = 'remove' (which cells are empty is not released)": (
             options.empty_cells != "refuse"
