@@ -477,10 +477,15 @@ class TableEncoder(Record):
         if self.keeps_sparse:
             parts = [csr_array(b[:, None]) if b.ndim == 1 else b for b in blocks]
             return as_csr(hstack(parts, format="csr"))
-        out, start = np.empty((len(frame), width)), 0
+        out, start = np.zeros((len(frame), width)), 0
         for block in blocks:
-            own = block[:, None] if block.ndim == 1 else block.toarray()
-            out[:, start : (start := start + own.shape[1])] = own
+            if isinstance(block, np.ndarray):
+                out[:, start] = block
+                start += 1
+            else:  # without a dense copy of it
+                rows = np.repeat(np.arange(len(frame)), np.diff(block.indptr))
+                out[rows, start + block.indices] = block.data
+                start += block.shape[1]
         return out
 
     def pieces(

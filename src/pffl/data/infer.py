@@ -114,8 +114,8 @@ def _odd_numbers(what: str, known: FloatArray) -> list[str]:
             f"{what}: {low:g} ({int((known == low).sum()):,} rows) looks like a "
             "missing value and is taken as a number: leave these cells empty if it is"
         )
-    many = len(known) >= ENOUGH_ROWS and len(np.unique(known)) == len(known)
-    if many and (np.floor(known) == known).all():
+    whole = len(known) >= ENOUGH_ROWS and (np.floor(known) == known).all()
+    if whole and len(np.unique(known)) == len(known):
         found.append(
             f"{what} has a different whole number in every row and is an input: leave "
             "it out, or name it as the id, if it is one"

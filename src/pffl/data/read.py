@@ -16,6 +16,7 @@ import lzma
 import os
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -221,7 +222,7 @@ class TextFile:
     decimal: str
     header: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
+    lines: Sequence[int] = ()
 
     @classmethod
     def scan(cls, path: Path) -> TextFile:
@@ -271,17 +272,22 @@ class TextFile:
 
     def _check_records(self, head: str) -> None:
         """Find header and lines; raise all records of a wrong length, with lines."""
-        begin, bad, first = 1, list[str](), list[list[str]]()
+        begin, bad, first, lines = 1, list[str](), list[list[str]](), list[int]()
+        plain, count = False, 0  # whether every line is a record, as long as the first
+        with self.records() as records, suppress(csv.Error):
+            lengths = Counter(map(len, records))
+            count = records.line_num
+            plain = list(lengths.values()) == [count]
         with self.records() as records, Problems(f"'{self.path.name}'", DataError) as p:
             try:
-                for record in records:
+                for record in islice(records, 2 if plain else None):
                     if record:
                         if len(first) < 2:
                             first.append(record)
                         if len(record) != len(first[0]):
                             told = f"{len(record)} fields, expected {len(first[0])}"
                             bad.append(f"line {begin:,}: {told}")
-                        self.lines.append(begin)
+                        lines.append(begin)
                     begin = records.line_num + 1
             except csv.Error as error:
                 bad.append(f"line {begin:,}: {error} (a quote that is not closed?)")
@@ -293,7 +299,8 @@ class TextFile:
             _check_header(header, values, head, p)
             if not values and not p.found:
                 p.add("[no-rows] no rows after the header")
-        self.header, self.lines = [name.strip() for name in header], self.lines[1:]
+        self.header = [name.strip() for name in header]
+        self.lines = range(2, count + 1) if plain else lines[1:]
 
     def frames(self, rows: int | None = None, **options: Any) -> Iterator[pd.DataFrame]:
         """Yield the table by pandas, some rows at a time (None: all at once).
