@@ -130,9 +130,7 @@ def test_every_parameter_of_a_table_can_be_set():
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_parameter_of_a_data_set_can_be_set(name):
     load = DATASETS[name][0]
-    from_code_only = {"progress"}  # a function: no file can hold it
-    taken = set(inspect.signature(load).parameters)
-    assert set(parameters(load)) == taken - from_code_only
+    assert set(parameters(load)) == set(inspect.signature(load).parameters)
 
 
 def test_a_type_that_a_file_cannot_hold_is_not_offered():

@@ -17,14 +17,13 @@ page follow from the same models.
 
 from __future__ import annotations
 
-import inspect
 import operator
 import os
 import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
@@ -207,7 +206,7 @@ class DataSource:
     name
         What to call a run on these data.
     load
-        Opens them, whole; its ``progress=`` is handed to loaders that show it.
+        Opens them, whole.
     values
         The section as it was given, with paths that do not depend on its place.
     federation
@@ -215,13 +214,13 @@ class DataSource:
     """
 
     name: str
-    load: Callable[..., Federation]
+    load: Callable[[], Federation]
     values: Mapping[str, object]
     federation: Path | None = None
 
-    def open(self, progress: object = None) -> Federation:
+    def open(self) -> Federation:
         """Open the rows; those to certify on are set apart."""
-        return set_apart(self.load(progress=progress), self.values)
+        return set_apart(self.load(), self.values)
 
     def sections(self, directory: str | os.PathLike[str]) -> dict[str, object]:
         """Return [data] and [columns] as they read in a file in `directory`."""
@@ -307,11 +306,7 @@ def _data_set(values: dict[str, object], base: Path) -> DataSource:
         found = check(values, load, str(name), problems)
     options = _map_paths(found, lambda path: str(base / path))
 
-    def opened(progress: object = None) -> Federation:
-        shows = progress and "progress" in inspect.signature(load).parameters
-        return load(**options, **({"progress": progress} if shows else {}))
-
-    return DataSource(str(name), opened, {"name": name, **options})
+    return DataSource(str(name), partial(load, **options), {"name": name, **options})
 
 
 def _table(values: dict[str, Any], base: Path) -> DataSource:
@@ -324,7 +319,7 @@ def _table(values: dict[str, Any], base: Path) -> DataSource:
     place = str(base / path)
     return DataSource(
         Path(path).stem,
-        lambda progress=None: Federation.from_table(place, **options),
+        partial(Federation.from_table, place, **options),
         {"path": place, **options},
     )
 
@@ -335,7 +330,7 @@ def _elsewhere(values: Mapping[str, object], base: Path) -> DataSource:
         raise UsageError("options-conflict:elsewhere", others=others)
     path = base / _text(values["federation"], "federation")
 
-    def opened(progress: object = None) -> Federation:
+    def opened() -> Federation:
         raise UsageError("rows-elsewhere", path=path)
 
     return DataSource(path.stem, opened, {"federation": str(path)}, path)
@@ -386,9 +381,9 @@ class RunSpec(TrainingPlan):
     policy: Policy = field(default_factory=Policy)
     about: About = field(default_factory=About)
 
-    def build(self, progress: object = None) -> Job[Federation]:
-        """Open the data, with `progress` as there, and fit the pieces together."""
-        return self.over(self.data.open(progress=progress))
+    def build(self) -> Job[Federation]:
+        """Open the data, and fit the pieces together."""
+        return self.over(self.data.open())
 
     def over(self, federation: F) -> Job[F]:
         """Fit the pieces together over rows that are open, or an engine's."""

@@ -1,8 +1,8 @@
 """How far something is: a bar on a terminal, elsewhere a line now and then.
 
-Rounds of a run, runs of a study and bytes of a download are all shown in this way, in
-words such as ``round 12 of 300: risk 0.61``. A bar fills only where it is known how
-much there is to do; otherwise it oscillates.
+Rounds of a run and runs of a study are shown in this way, in words such as ``round 12
+of 300: risk 0.61``. A bar fills only where it is known how much there is to do;
+otherwise it oscillates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ LINE_SECONDS = 5.0  # between two lines
 KINDS = {"census": "counting rows", "evaluate": "evaluating the model"}
 GRADIENTS = "losses and gradients"  # of all others
 MAX_NAME = 30
-PICTURES = "pictures"  # what is counted, while all else that arrives is weighed
 
 
 class Progress:
@@ -79,18 +78,6 @@ def counted(noun: str) -> Progress:
 
     def words(what: str, done: int, total: int | None) -> str:
         return f"{noun} {done:,}{'' if total is None else f' of {total:,}'}: {what}"
-
-    return Progress(words)
-
-
-def arriving() -> Progress:
-    """Show files that are fetched, in bytes; or pictures that are read."""
-    from rich.filesize import decimal
-
-    def words(what: str, done: int, total: int | None) -> str:
-        parts = [done] if total is None else [done, total]
-        shown = [f"{n:,}" if what == PICTURES else decimal(n) for n in parts]
-        return f"{shorten(what, MAX_NAME)}: {' of '.join(shown)}"
 
     return Progress(words)
 

@@ -53,7 +53,7 @@ def test_heterogeneity_spreads_sizes_and_inputs():
 def test_hardness_and_conflict_do_what_they_say():
     def rates(**knobs):
         knobs = {"group_conflict": 0.0, **knobs}
-        return group_rates(synthetic(20_000, groups=2, group_sizes=(1, 1), **knobs))
+        return group_rates(synthetic(20_000, groups=2, **knobs))
 
     easy, hard = rates()
     assert easy > hard + 0.03  # labels of later groups are noisier
@@ -75,12 +75,12 @@ def test_every_group_has_a_member():
 
 
 def test_all_wrong_arguments_are_named_together():
-    wrong = {"silos": 0, "features": 0, "groups": 2, "group_sizes": (1,), "classes": 1}
+    wrong = {"silos": 0, "features": 0, "groups": 2, "classes": 1}
     wrong |= {"group_conflict": 2}
     wrong |= {"heterogeneity": float("nan"), "task": "guess"}
     with raises(UsageError, "wrong-value") as caught:
         synthetic(0, **wrong)
-    assert len(caught.value.codes) == 8
+    assert len(caught.value.codes) == 7
     with raises(UsageError, "too-few-rows", "3"):
         synthetic(2, silos=3)
     with raises(UsageError, "wrong-value", "groups", "1"):

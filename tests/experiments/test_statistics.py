@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pffl import datasets
+from pffl import Federation, datasets
 from pffl.experiments import (
     holm,
     judge,
@@ -181,9 +181,10 @@ def test_holm_is_the_step_down_test(values):
 
 
 def test_the_overlap_of_seeds_is_measured():
-    split = [
-        datasets.synthetic(300, silos=3, random_state=0, split_seed=s) for s in range(3)
-    ]
+    whole = datasets.synthetic(300, silos=3, test_fraction=0.0).pooled()
+    rows = {"X": whole.X, "y": whole.y, "silo": whole.silo}
+    rows["sensitive_features"] = whole.group
+    split = [Federation.from_arrays(**rows, random_state=s) for s in range(3)]
     drawn = [datasets.synthetic(300, silos=3, random_state=s) for s in range(3)]
     sizes = {"test": 1.0, "train": 4.0}
     assert overlap([people(f) for f in split], **sizes) == 0.25

@@ -49,22 +49,19 @@ def deploy(
     from pffl.deploy.keys import read_lines
     from pffl.engines import DEPLOYED
     from pffl.files import read
-    from pffl.progress import arriving
     from pffl.records import read_toml
 
     sections = read_toml(spec)
     for setting in set_ or ():
         sections = merge(sections, parse_setting(setting))
     sections = merge(sections, {"run": {"engine": DEPLOYED}})
-    with arriving() as progress:
-        agreed = write(
-            parse(sections, source=str(spec), base=spec.parent),
-            sections,
-            read_lines(read(sites).decode("utf-8", "replace")),
-            out,
-            address=Address.parse(address),
-            progress=progress,
-        )
+    agreed = write(
+        parse(sections, source=str(spec), base=spec.parent),
+        sections,
+        read_lines(read(sites).decode("utf-8", "replace")),
+        out,
+        address=Address.parse(address),
+    )
     terminal.show(
         f"{len(agreed.sites)} sites, {agreed.mode} mode: {out}",
         estimate(agreed),

@@ -364,21 +364,13 @@ class Draft:
         ):
             if asked:
                 raise UsageError(f"{text} for 'pffl run' and 'pffl deploy' alone")
-        return build(spec)
+        return spec.build()
 
 
 def table_of(sections: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a section; an empty one where it is no table."""
     found = sections.get(name)
     return found if isinstance(found, Mapping) else {}
-
-
-def build(spec: RunSpec) -> Job[Federation]:
-    """Open the data of a run file, with something to look at, and fit the pieces."""
-    from pffl.progress import arriving
-
-    with arriving() as show:
-        return spec.build(progress=show)
 
 
 def _values(name: str, text: Any) -> dict[str, Any]:

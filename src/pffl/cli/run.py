@@ -18,7 +18,6 @@ from pffl.cli.options import (
     COLUMNS,
     OPTIONS,
     Draft,
-    build,
     flag,
     option,
     table_of,
@@ -97,7 +96,7 @@ def _run_here(
     place = resume or out or runs.make_next("runs", spec.data.name)
     held_by = runs.lock(place, unfinished=resume is not None)
     with interruptible() as signals, held_by as held:
-        job = build(spec)
+        job = spec.build()
         try:
             solution = runs.run(job, held, callbacks=[NotedRounds()], say=terminal.note)
         except BaseException:
@@ -298,7 +297,7 @@ def _show_releases(spec: RunSpec, *, json: bool) -> None:
     """Show what a run with noise would release, before anything is."""
     from pffl._solve import planned_releases
 
-    job = build(spec)
+    job = spec.build()
     lines = planned_releases(
         job.federation,
         spec.constraint,
@@ -344,11 +343,8 @@ def data(
             raise UsageError("missing-option:data")
         _show_columns(str(draft.base / path))
         return
-    from pffl.progress import arriving
-
     source = draft.check().data
-    with arriving() as progress:
-        federation = source.open(progress=progress)
+    federation = source.open()
     if columns:
         _show_declaration(federation, source.values)
     else:

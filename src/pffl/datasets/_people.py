@@ -23,7 +23,7 @@ from pffl.data import partition as cuts
 from pffl.data.columns import category_codes
 from pffl.data.read import TextFile, require
 from pffl.data.rows import Rows
-from pffl.datasets._fetch import PathLike, Progress, RemoteFile, fetch, known
+from pffl.datasets._fetch import PathLike, RemoteFile, fetch, known
 from pffl.errors import DataError, Problems, UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ def compas(
     source: PathLike | None = None,
     sha256: str | None = None,
     cache_dir: PathLike | None = None,
-    progress: Progress | None = None,
 ) -> Federation:
     """Load COMPAS as a federation; the label is recidivism within two years.
 
@@ -79,15 +78,13 @@ def compas(
     source, sha256
         A copy of the file that you have; `sha256` if it is another edition than
         ProPublica's.
-    cache_dir, progress
-        Where to keep the file, and a function to call: see `pffl.datasets`.
+    cache_dir
+        Where to keep the file: see `pffl.datasets`.
     """
     with Problems("compas", UsageError) as problems:
         attributes = protected_names(group, ("sex", "race"), problems)
     file = COMPAS_FILE if sha256 is None else replace(COMPAS_FILE, sha256=sha256)
-    table = read_compas(
-        fetch(file, source=source, cache_dir=cache_dir, progress=progress)
-    )
+    table = read_compas(fetch(file, source=source, cache_dir=cache_dir))
     # ProPublica keeps charges near the screening, with known outcome, no traffic
     # offences.
     days = table["days_b_screening_arrest"]
@@ -113,10 +110,9 @@ def compas(
         Attribute(name, tuple(values.tolist()))
         for name, (values, _) in zip(attributes, groups, strict=True)
     ]
-    columns = [Column(name, "number") for name in COMPAS_RANGES]
+    columns = tuple(Column(name, "number") for name in COMPAS_RANGES)
     labels = ("no recidivism", "recidivism")
-    known = tuple(columns), tuple(protected), labels, RECIDIVISM
-    encoding = TableEncoder(*known)
+    encoding = TableEncoder(columns, tuple(protected), labels, RECIDIVISM)
     group_codes = encoding.schema.combine(np.stack([code for _, code in groups], 1))
     return Federation.from_rows(
         encoding.schema,
@@ -150,7 +146,6 @@ def adult(
     source: PathLike | None = None,
     sha256: Sequence[str] | None = None,
     cache_dir: PathLike | None = None,
-    progress: Progress | None = None,
 ) -> Federation:
     """Load Adult as a federation; the label is an income over $50,000.
 
@@ -176,8 +171,8 @@ def adult(
         A folder with copies of ``adult.data`` and ``adult.test``.
     sha256
         Hashes of those two, if they are another edition.
-    cache_dir, progress
-        Where to keep the files, and a function to call: see `pffl.datasets`.
+    cache_dir
+        Where to keep the files: see `pffl.datasets`.
     """
     import pandas as pd
 
@@ -189,13 +184,8 @@ def adult(
     tables = []
     for file, own in zip(ADULT_FILES, hashes, strict=True):
         copy = None if source is None else Path(source) / file.name
-        path = fetch(
-            replace(file, sha256=own),
-            source=copy,
-            cache_dir=cache_dir,
-            progress=progress,
-        )
-        tables.append(read_adult(path))
+        edition = replace(file, sha256=own)
+        tables.append(read_adult(fetch(edition, source=copy, cache_dir=cache_dir)))
     table = pd.concat(tables, ignore_index=True)
     columns = [Column(name, "number") for name in ADULT_RANGES]
     for name in ADULT_CATEGORIES:

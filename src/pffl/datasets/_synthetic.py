@@ -35,7 +35,6 @@ def synthetic(
     *,
     silos: int = 10,
     groups: int | Sequence[str] | Mapping[str, int | Sequence[str]] = 3,
-    group_sizes: Sequence[float] | None = None,
     group_conflict: float = 0.5,
     heterogeneity: float = 0.5,
     features: int = 10,
@@ -44,7 +43,6 @@ def synthetic(
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
     random_state: int = 0,
-    split_seed: int | None = None,
 ) -> Federation:
     """Generate a federation; its name, and every result on it, says "synthetic".
 
@@ -61,10 +59,8 @@ def synthetic(
         Number of silos.
     groups
         Number of groups, or their names, or several attributes with the number or the
-        names of their values; every combination of values is then a group.
-    group_sizes
-        Share of each group, in the order of `Schema.groups`. Default: each group has
-        half the people of the one before.
+        names of their values; every combination of values is then a group. Each group
+        has half the people of the one before.
     group_conflict
         How far the weights w_a of different groups point apart: 0 one model suits all,
         1 they have nothing in common.
@@ -76,13 +72,13 @@ def synthetic(
         What is predicted.
     test_fraction, validation_fraction
         Share of each silo's rows kept for testing and validation.
-    random_state, split_seed
-        The same seed, the same rows and silos; by default also the same split.
+    random_state
+        The same seed, the same rows, silos and split.
     """
     named = groups if isinstance(groups, Mapping) else {"group": groups}
     attributes = tuple(Attribute(str(n), _values(v)) for n, v in named.items())
     total = int(np.prod([len(attribute.values) for attribute in attributes]))
-    sizes = np.array(0.5 ** np.arange(total) if group_sizes is None else group_sizes)
+    sizes = 0.5 ** np.arange(total)
     outputs = classes if task == "classification" else 0
     with Problems("synthetic", UsageError) as problems:
         check_whole(problems, rows=rows, silos=silos, features=features)
@@ -94,9 +90,6 @@ def synthetic(
         if not 0 <= heterogeneity <= MOST_SPREAD:
             told = f"in [0, {MOST_SPREAD:g}]"
             problems.add(wrong("heterogeneity", "synthetic", told, heterogeneity))
-        if sizes.shape != (total,) or not (np.isfinite(sizes) & (sizes > 0)).all():
-            wanted = f"{total} positive numbers, one per group"
-            problems.add(wrong("group_sizes", "synthetic", wanted, group_sizes))
         if rows < silos:
             problems.add("too-few-rows:synthetic", rows=rows, silos=silos)
     rng, spread = np.random.default_rng(random_state), heterogeneity
@@ -153,7 +146,7 @@ def synthetic(
         validation_fraction=validation_fraction,
         name=f"synthetic ({rows:,} rows, {silos:,} silos, {total} groups)",
         synthetic=True,
-        random_state=random_state if split_seed is None else split_seed,
+        random_state=random_state,
         notes=(seed,),
     )
 

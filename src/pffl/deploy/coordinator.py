@@ -108,7 +108,6 @@ def deploy(
     out: str | os.PathLike[str],
     *,
     address: Address,
-    progress: object = None,
 ) -> Agreement:
     """Write the coordinator's folder; return what the sites are to join.
 
@@ -122,14 +121,12 @@ def deploy(
         A new or empty folder.
     address
         Where the server will be reached.
-    progress
-        Handed to what opens the data, for their names only: no rows are written.
     """
     if spec.constraint is not None and spec.constraint.open:
         raise UsageError("auto-refused:deploy")
     if spec.method.participation < 1:
         raise UsageError(f"[not-over-sites] {ALL_SITES}")
-    data = spec.data.open(progress=progress)
+    data = spec.data.open()
     run = {"seed": secrets.randbits(32), **sections.get("run", {}), "engine": DEPLOYED}
     sections = {**sections, "run": run}
     agreed = replace(
