@@ -318,21 +318,16 @@ def read(path: Path) -> Monitor:
     plain = records.read(dict[str, Any], files.read(path), source=f"'{path}'")
     if plain.get("format") != FORMAT:
         raise ArtefactError("bad-state", path=path)
-    if plain.get("version") != VERSION:
-        raise ArtefactError(
-            "other-format:read",
-            path=path,
-            version=plain.get("version"),
-            version_2=VERSION,
-        )
+    if (found := plain.get("version")) != VERSION:
+        raise ArtefactError("other-format:read", path=path, found=found, own=VERSION)
     try:
         own = {name: plain[name] for name in ("settings", "batches")}
-        found = records.read(Monitor, own, source=f"'{path}'")
-        if found.digest != plain["digest"] or not found.history:
+        monitor = records.read(Monitor, own, source=f"'{path}'")
+        if monitor.digest != plain["digest"] or not monitor.history:
             raise ValueError("other content than was written")
     except (ArtefactError, ValueError, TypeError, LookupError) as error:
         raise ArtefactError("changed-file:read", path=path) from error
-    return found
+    return monitor
 
 
 # What is watched
@@ -474,7 +469,8 @@ def monitor(
         probability("confidence", confidence)
     engine = open_engine(given, "local")
     used = tuple(engine.splits if splits is None else splits)
-    _check(predictor, engine, used)
+    if predictor.schema.hash != engine.schema.hash:
+        raise DataError("other-schema:check")
 
     def count(before: Monitor | None) -> Monitor:
         if before is None:
@@ -494,9 +490,8 @@ def monitor(
                 )
                 return replace(before, notes=tuple(notes))
             if batch.head is not None and same.head == batch.head:
-                raise DataError(
-                    "repeated-rows", name=batch.name, number=number, name_2=same.name
-                )
+                known = {"name": batch.name, "number": number, "first": same.name}
+                raise DataError("repeated-rows", **known)
         return Monitor(before.settings, (*before.batches, batch), tuple(notes))
 
     if not isinstance(state, str | os.PathLike):
@@ -511,9 +506,7 @@ def _require(settings: Settings, predictor: Predictor, **asked: Any) -> None:
     """Refuse a state of another model, and wishes that differ from it."""
     model = _fingerprint(predictor)
     if (settings.model, settings.schema) != (model, predictor.schema.hash):
-        raise ArtefactError(
-            "other-model:require", model=settings.model[:12], model_2=model[:12]
-        )
+        raise ArtefactError("other-model:require", old=settings.model, new=model)
     for what, value in asked.items():
         if value not in (None, first := getattr(settings, what)):
             raise UsageError("options-changed", what=what, value=value, first=first)
@@ -525,23 +518,12 @@ def _open_table(
     """Read a table as the model's own was, in one split."""
     encoding, frame = predictor.preparation, read_table(table)[0]
     if name is None:
-        path = isinstance(table, str | os.PathLike)
-        name = Path(table).name if path else "table"
+        name = "table" if hasattr(table, "columns") else Path(table).name
     require([] if id is None else [id], list(frame.columns), name)
     groups = tuple(attribute.name for attribute in encoding.schema.attributes)
     options = TableOptions(label=encoding.label, group=groups, id=id, test_fraction=0.0)
     encoding = replace(encoding, weight=None)
     return Federation.alike(frame, encoding, options, name=name, learnt_from=False)
-
-
-def _check(predictor: Predictor, engine: Engine, splits: Sequence[str]) -> None:
-    """Refuse rows that say nothing of the model's new people."""
-    if predictor.schema.hash != engine.schema.hash:
-        raise DataError("other-schema:check")
-    if absent := [split for split in splits if split not in engine.splits]:
-        raise UsageError(
-            "unknown-split:check", absent=absent[0], splits=list(engine.splits)
-        )
 
 
 def _is_trained_on(e: Evidence | None, count: FloatArray, loss: FloatArray) -> bool:

@@ -144,7 +144,7 @@ CASES = {
         at("y", [], ""), "--set columns.age.kind=colour", "wrong-value", "colour",
     ),
     "a key that is none": (
-        at("y", [], ""), "--set columns.age.fill=1 --set columns.age.comma=,",
+        at("y", [], ""), "--set columns.age.hash=1 --set columns.age.comma=,",
         "unknown-key", "comma",
     ),
     "a column that is declared, and not there": (

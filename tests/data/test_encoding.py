@@ -59,7 +59,6 @@ def test_missing_values_of_every_kind(column, found):
         {"kind": "text"},
         {"kind": "text", "hash": 1},
         {"kind": "category", "values": ["a"], "other": True},
-        {"kind": "category", "values": ["a"], "fill": 1.0},
         {"kind": "colour"},
         {"kind": "number", "typo": 1},
         {"kind": "number", "decimal": ","},

@@ -133,11 +133,6 @@ CASES = {
         LogisticRegression(),
         {"missing": "indicator", "columns": {"account": {"kind": "category"}}},
     ),
-    "filled": (
-        lambda rng: {k: v for k, v in credit(rng).items() if k != "savings"},
-        LogisticRegression(),
-        {"columns": {"amount": {"fill": 3e3}, "rate": {"fill": 0.5}}},
-    ),
     "far": (far, LogisticRegression(l2=1e-2), {}),
     "raw": (adult, LogisticRegression(standardize=False, intercept=False), {}),
     "three": (seasons, SoftmaxRegression(), {}),

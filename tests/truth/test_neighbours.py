@@ -37,9 +37,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 #: What else is said of the table, and how its columns are declared.
 CONTENTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "indicator": ({"group": ("sex",)}, {"age": {"indicator": True}}),
-    "filled, crossed": (
+    "marked, crossed": (
         {"group": ("sex", "race"), "test_fraction": 0.4},
-        {"age": {"fill": 40.0}},
+        {"age": {"indicator": True}},
     ),
     "hashed, all trained": (
         {"group": ("race",), "test_fraction": 0.0, "drop": ("age",)},

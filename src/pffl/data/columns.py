@@ -285,8 +285,6 @@ class Column(Record):
         which is in it.
     hash
         Number of inputs that the words of a text are hashed to.
-    fill
-        What a missing number is taken for, where nothing indicates it.
     range
         What a number is between, where that is declared for a private run; it plays
         no part in encoding.
@@ -298,26 +296,19 @@ class Column(Record):
     indicator: bool = False
     other: bool = False
     hash: int | None = None
-    fill: float | None = None
     range: tuple[float, float] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        number, low_high = self.kind == "number", self.range or (0, 1)
+        low, high = self.range or (0, 1)
+        hashed, lacks = self.hash is not None, OTHER not in self.values
         wrong = {
-            "'fill' is for numbers without an indicator": (
-                self.fill is not None and (not number or self.indicator)
-            ),
-            "only numbers have a range": self.range is not None and not number,
-            "its range is two numbers, the lower first": low_high[0] >= low_high[1],
+            "only numbers have a range": self.range and self.kind != "number",
+            "its range is two numbers, the lower first": low >= high,
             "only categories have values": self.values and self.kind != "category",
-            f"'{OTHER}' is not one of its values": (
-                self.other and OTHER not in self.values
-            ),
-            "texts, and they alone, are hashed": (
-                (self.kind == "text") != (self.hash is not None)
-            ),
+            f"'{OTHER}' is not one of its values": self.other and lacks,
+            "texts, and they alone, are hashed": (self.kind == "text") != hashed,
             f"'hash' must be from 2 to {MAX_HASH:,} (2**18), not {self.hash!r}": (
-                not 2 <= (self.hash or 2) <= MAX_HASH or self.hash == 0
+                self.hash is not None and not 2 <= self.hash <= MAX_HASH
             ),
         }
         if told := next((text for text, found in wrong.items() if found), None):
@@ -341,7 +332,7 @@ class Column(Record):
     @property
     def unmarked(self) -> bool:
         """Whether a missing number or text is refused."""
-        return self.kind != "category" and not self.indicator and self.fill is None
+        return self.kind != "category" and not self.indicator
 
     @property
     def width(self) -> int:
@@ -365,7 +356,7 @@ class Column(Record):
             advice = f": write plain numbers, or say `columns={entry!r}`"
             numbers = numbers_of(series, what, problems, advice)
             note(problems, "not-finite", what, series, np.isinf(numbers))
-            block = np.where(missing, self.fill or 0.0, numbers)
+            block = np.where(missing, 0.0, numbers)
         if self.unmarked:
             note(problems, "missing-values", what, series, missing, MISSING_REMEDY)
         return [block, missing.astype(np.float64)] if self.indicator else [block]

@@ -217,9 +217,9 @@ class Federation:
             `kind` ("number", "category" or "text"), the `values` of a category (others
             count as ``other``; of a group ``missing`` may be one; of the label they are
             in the order of their codes, the positive one of two last), the `range` of a
-            number, whether a missing one gets an `indicator` or a `fill`, and to how
-            many inputs the words of a text are hashed (`hash`). A private run asks for
-            all columns in use.
+            number, whether a missing one gets an `indicator`, and to how many inputs
+            the words of a text are hashed (`hash`). A private run asks for all columns
+            in use.
         id
             Column that says who a row is about: not an input. All rows of a person are
             then in one split, in all silos: no person is on both sides.

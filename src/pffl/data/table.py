@@ -37,7 +37,7 @@ MAX_CLASSES = 100
 MAX_NUMERIC_GROUPS = 50
 REMEDY = "`pffl data TABLE --columns` writes them from a public or made-up table"
 #: The kind of a declared column, where another key tells it.
-KINDS = {"values": "category", "hash": "text", "range": "number", "fill": "number"}
+KINDS = {"values": "category", "hash": "text", "range": "number"}
 
 
 @contextmanager

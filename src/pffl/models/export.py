@@ -181,10 +181,9 @@ def _numbers(graph: _Graph, form: RawForm) -> Iterator[str]:
         return
     places = np.array([form.spans[column.name].start for column in columns])
     marked = np.array([column.indicator for column in columns])
-    declared = [np.nan if column.fill is None else column.fill for column in columns]
     x = graph.add("Concat", *(column.name for column in columns), axis=1)
     missing = graph.add("IsNaN", x)
-    fill = np.where(marked, form.fill[places], declared)
+    fill = np.where(marked, form.fill[places], np.nan)
     x = graph.add("Where", graph.add("IsInf", x), np.nan, x)
     x = graph.add("Where", missing, fill[None], x)
     yield graph.linear(x, form, places)
