@@ -210,15 +210,9 @@ def audit(
     engine = open_engine(federation, "local")
     known, here = _fitting(audited, engine), engine.federation
     predictor, e, data = known.predictor, known.evidence, setting_of(engine).data
-    own, w = predictor.fingerprint, predictor.w
-    for split in splits or ():
-        if split not in engine.splits:
-            raise UsageError(
-                "unknown-split:audit", split=split, splits=list(engine.splits)
-            )
-    trained = here is not None and here.fingerprint == own
-    held = tuple(split for split in engine.splits if split != "train")
-    chosen = splits or (held if trained and held else engine.splits)
+    own, w, chosen = predictor.fingerprint, predictor.w, splits or engine.splits
+    if splits is None and here is not None and here.fingerprint == own:
+        chosen = tuple(s for s in engine.splits if s != "train") or chosen
     if threshold is not None:
         decides: Any = predictor.model
         has_one = hasattr(decides, "threshold") and decides.n_classes == 2
@@ -371,9 +365,7 @@ def outputs_of(
     classes = getattr(model, "classes_", None) if by_class else None
     names, order = ((), None) if classes is None else encode_values(classes, "classes_")
     if classes is not None and names != labels:
-        raise DataError(
-            "other-labels:outputs-of", names=list(names), labels=list(labels)
-        )
+        raise DataError("other-labels:outputs-of", names=names, labels=labels)
     numbered = Federation.from_arrays(
         np.arange(len(target))[:, None],
         **rows,
@@ -402,14 +394,10 @@ def with_probabilities(
 
     `values` are in the order of labels, or of two classes the second one's.
     """
-    labels, shapes = numbered.schema.labels, [(rows,), (rows, 1)]
-    if values.shape not in [(rows, len(labels)), *(shapes if len(labels) == 2 else ())]:
-        raise DataError(
-            "wrong-shape:with-probabilities",
-            shape=values.shape,
-            rows=rows,
-            n_labels=len(labels),
-        )
+    labels, shape = numbered.schema.labels, values.shape
+    if shape not in [(rows, len(labels)), *[(rows,), (rows, 1)] * (len(labels) == 2)]:
+        wanted = rows, len(labels)
+        raise DataError("wrong-shape:with-probabilities", shape=shape, wanted=wanted)
     values = values.reshape(rows, -1)
     good = ((values >= 0) & (values <= 1)).all(axis=1)
     if values.shape[1] > 1:
@@ -456,17 +444,11 @@ def join_probabilities(
     labels, there = numbered.schema.labels, list(map(str, predicted))
     if not labels:
         raise DataError("numeric-target:join-probabilities")
-    written = [f"{PROBABILITY}_{label}" for label in labels]
-    for names in ([PROBABILITY], list(labels), written):
-        if {*names} <= {*there}:
-            break
-    else:
-        raise DataError(
-            "missing-column:join-probabilities",
-            there=there,
-            probability=PROBABILITY,
-            labels=list(labels),
-        )
+    forms = [PROBABILITY], [*labels], [f"{PROBABILITY}_{label}" for label in labels]
+    names = next((form for form in forms if {*form} <= {*there}), None)
+    if names is None:
+        one, *others = forms
+        raise DataError("missing-column:join", there=there, one=one, others=others)
     notes = [n for n in numbered.notes if not n.startswith(f"column '{INPUT}")]
     if len(names) == 1:
         notes.append(
@@ -487,9 +469,8 @@ def _in_order(frame: Any, predicted: Any, id: str | None) -> Any:
         by_id = predicted.set_index(predicted[id].astype(str))
         return by_id.reindex(frame[id].astype(str)).reset_index(drop=True)
     if len(predicted) != len(frame):
-        raise DataError(
-            "wrong-length:in-order", n_predicted=len(predicted), n_frame=len(frame)
-        )
+        sizes = len(predicted), len(frame)
+        raise DataError("wrong-length:in-order", n=sizes[0], rows=sizes[1])
     for name in predicted.columns.intersection(frame.columns):
         differ = frame[name].astype(str) != predicted[name].astype(str)
         if differ.any():
@@ -515,19 +496,14 @@ def read_coefficients(frame: Any, rows: Federation, name: str = "table") -> Audi
     wanted = ["coef"] if len(labels) < 3 else list(labels)
     with Problems(f"'{name}'", DataError) as problems:
         if unknown := sorted({*names} - {*schema.features, "(intercept)"}):
-            problems.add(
-                "other-inputs:read-coefficients",
-                unknown=unknown,
-                what=few(list(schema.features), 20),
-            )
+            there = few(list(schema.features), 20)
+            problems.add("other-inputs:read-coefficients", unknown=unknown, there=there)
         if len({*names}) < len(names):
             problems.add("repeated-name:read-coefficients")
         if not np.isfinite(table).all(axis=None):
             problems.add("not-numbers:read-coefficients")
-        if {*map(str, table)} != {*wanted}:
-            problems.add(
-                "other-labels:read-coefficients", wanted=wanted, table=list(table)
-            )
+        if {*(found := list(map(str, table)))} != {*wanted}:
+            problems.add("other-labels:read-coefficients", wanted=wanted, found=found)
     inputs = [*schema.features, "(intercept)"]
     w = table[wanted].reindex(inputs, fill_value=0.0).to_numpy().T
     kind = {0: LeastSquares, 2: LogisticRegression}.get(len(labels), SoftmaxRegression)

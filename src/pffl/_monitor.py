@@ -490,8 +490,8 @@ def monitor(
                 )
                 return replace(before, notes=tuple(notes))
             if batch.head is not None and same.head == batch.head:
-                known = {"name": batch.name, "number": number, "first": same.name}
-                raise DataError("repeated-rows", **known)
+                first = f"{number} ('{same.name}')"
+                raise DataError("repeated-rows", name=batch.name, first=first)
         return Monitor(before.settings, (*before.batches, batch), tuple(notes))
 
     if not isinstance(state, str | os.PathLike):

@@ -70,12 +70,8 @@ def group_losses(
     columns = named_columns(sensitive_features, len(true))
     shapes = [values.shape for values in (weight, *columns.values())]
     if len(predicted) != len(true) or {*shapes} != {true.shape}:
-        raise DataError(
-            "wrong-shape:group-losses",
-            shape=true.shape,
-            shape_2=predicted.shape,
-            shapes=shapes,
-        )
+        shapes += [predicted.shape]
+        raise DataError("wrong-shape:group-losses", shape=true.shape, shapes=shapes)
     if not (weight >= 0).all():
         raise DataError("bad-weights:group-losses")
     if loss == "log":
@@ -89,9 +85,10 @@ def group_losses(
     table = pd.DataFrame({"rows": 1, "weight": weight, "loss": weight * each})
     found = table.groupby([pd.Series(codes) for _, codes in coded]).sum()
     found["loss"] /= found["weight"].where(found["weight"] > 0)
-    keys = [key if isinstance(key, tuple) else (key,) for key in found.index]
+    keys = [np.atleast_1d(key) for key in found.index]
     names = [
-        " × ".join(coded[j][0][code] for j, code in enumerate(key)) for key in keys
+        " × ".join(own[code] for (own, _), code in zip(coded, key, strict=True))
+        for key in keys
     ]
     return found.set_axis(pd.Index(names, name="group"))
 
@@ -110,21 +107,14 @@ def _log_losses(
     classes = np.unique(true) if labels is None else np.asarray(labels)
     if proba.ndim == 1:
         proba = np.stack([1.0 - proba, proba], axis=1)
-    if proba.shape != (len(true), len(classes)):
-        raise DataError(
-            "wrong-shape:log-losses",
-            shape=proba.shape,
-            n_true=len(true),
-            n_classes=len(classes),
-        )
+    if proba.shape != (wanted := (len(true), len(classes))):
+        raise DataError("wrong-shape:log-losses", shape=proba.shape, wanted=wanted)
     if not ((proba >= 0) & (proba <= 1)).all():
         raise DataError("bad-probabilities:log-losses")
     codes = pd.Index(classes).get_indexer(pd.Index(true))
     if (codes < 0).any():
-        found = np.unique(true[codes < 0])[:5].tolist()
-        raise DataError(
-            "unknown-label:log-losses", found=found, classes=classes.tolist()
-        )
+        found, known = np.unique(true[codes < 0])[:5].tolist(), classes.tolist()
+        raise DataError("unknown-label:log-losses", found=found, known=known)
     return np.abs(np.log(np.clip(proba[np.arange(len(true)), codes], SMALLEST, 1.0)))
 
 
