@@ -68,7 +68,7 @@ def test_all_problems_are_told_with_their_places():
         (
             b'{"format": "a", "version": 1, "part": {"name": "a"}, "share": NaN}',
             "not-json",
-            "NaN",
+            "here",
         ),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -21,14 +21,13 @@ from pffl.methods.base import MULTIPLIER_BOUNDS
 from pffl.models.base import Inputs, Model, Target
 from pffl.models.linear import LinearModel, default_model
 from pffl.numerics import divisors
-from pffl.parameters import Count, Positive, above, check_parameters
 from pffl.problem import Access, Problem
 from pffl.queries import Census, CensusTotal, Pool, Task
+from pffl.records import Count, Positive, Probability, check_parameters
 from pffl.text import up
 from pffl.typing import FloatArray
 
 Weighting = Literal["silos", "rows"]
-Probability = Annotated[float, above(0.0, below=1.0)]
 
 RADIUS = 100.0  # of the norm ball at the start, for inputs with a mean square of 1
 NARROW = 1e-6  # of the mean square: a smaller variance has lost digits

@@ -1,12 +1,15 @@
-"""One typed reader for plain data: what came out of TOML or JSON becomes an object.
+"""One typed reader for plain data: what came out of TOML, JSON or a call.
 
-Two ways in, and pydantic's strict rules for both: names that are not known are refused,
-types are never converted, NaN and infinity are no numbers, all problems are collected.
+Pydantic's strict rules for all: names that are not known are refused, types are never
+converted, NaN and infinity are no numbers, all problems are collected.
 
 - `read`: a whole JSON text, into a `Record` (a frozen dataclass, nested as it may be).
 - `check` and `make`: one section of a TOML file, for the object that it becomes. The
   parameters of a method are the fields of its class, those of a data set the parameters
   of its function; so a new method or data set needs no line here.
+- `check_parameters`: the fields of an object that was made by hand. Their types say
+  what is allowed: ``step_size: Positive | None``, ``batch: Literal["all", "one"]``.
+  Types that JSON cannot describe, such as arrays, are not checked.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import difflib
 import inspect
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -22,9 +26,9 @@ from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import (
+    Annotated,
     Any,
     ClassVar,
-    NoReturn,
     TypeVar,
     Union,
     get_args,
@@ -32,11 +36,21 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
-from pffl.errors import ArtefactError, PFFLError, Problems, UsageError
+from pffl.errors import ArtefactError, PFFLError, Problems, UsageError, wrong
+from pffl.text import shorten
 
 T = TypeVar("T")
 Source = Callable[..., object]  # a dataclass or a function
@@ -44,6 +58,21 @@ Source = Callable[..., object]  # a dataclass or a function
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 LONGEST = 80  # characters of a value in a message
 MOST_NAMED = 30  # names in a message
+BEGINNING = "^(Input should be|Value error,) "  # of pydantic's messages
+
+
+def _ascending(ends: tuple[float, float]) -> tuple[float, float]:
+    if not ends[0] < ends[1]:
+        raise ValueError("two numbers, the smaller first")
+    return ends
+
+
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+Interval = Annotated[tuple[float, float], AfterValidator(_ascending)]
 
 
 class Record:
@@ -74,10 +103,8 @@ def read(
     """
     wanted: Any = kind
     try:
-        if isinstance(content, bytes | str):
-            json.loads(content, parse_constant=_refuse)  # which pydantic lets through
-            return _adapter(wanted).validate_json(content)
-        return _adapter(wanted).validate_json(json.dumps(content, allow_nan=False))
+        plain = json.loads(content) if isinstance(content, bytes | str) else content
+        return _adapter(wanted).validate_json(json.dumps(plain, allow_nan=False))
     except ValidationError as refused:
         problems = Problems(source, error)
         for entry in refused.errors():
@@ -86,10 +113,6 @@ def read(
         raise
     except (ValueError, TypeError, RecursionError) as reason:
         raise error(f"[not-json] {source}: it is not JSON: {reason}") from reason
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number")
 
 
 @cache
@@ -111,12 +134,8 @@ def _problem(entry: Any) -> str:
         reason = entry["ctx"]["error"]
         code = getattr(reason, "code", "wrong-value")
         return f"[{code}] {reason}"
-    return f"[wrong-value] '{where}': {entry['msg']}. Got {_seen(entry)} instead."
-
-
-def _seen(entry: Any) -> str:
-    got = repr(entry["input"])
-    return got if len(got) <= LONGEST else got[: LONGEST - 1] + "…"
+    got = shorten(repr(entry["input"]), LONGEST)
+    return f"[wrong-value] '{where}': {entry['msg']}. Got {got} instead."
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -133,7 +152,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise UsageError("not-toml", path=path, error=error) from error
 
 
-# Sections of a run file
+# Parameters: of a section of a run file, or of an object
 
 
 def parameters(source: Source) -> Mapping[str, FieldInfo]:
@@ -142,13 +161,13 @@ def parameters(source: Source) -> Mapping[str, FieldInfo]:
 
 
 @cache
-def _section(source: Source) -> type[BaseModel]:
-    """Return the pydantic model of a section: all parameters that a file can hold.
+def _section(source: Source, *, every: bool = False) -> type[BaseModel]:
+    """Return the pydantic model of all parameters that a file can hold.
 
-    Fields that a class hides (``repr=False``) are not among them.
+    Fields that a class hides (``repr=False``) are among them if it is `every` one.
     """
     hints, hidden = get_type_hints(source, include_extras=True), set[str]()
-    if is_dataclass(source):
+    if is_dataclass(source) and not every:
         hidden = {f.name for f in fields(source) if not f.repr}
     entries: Any = {
         name: (hints[name], ... if one.default is one.empty else one.default)
@@ -169,6 +188,35 @@ def _is_plain(hint: Any) -> bool:
     return True
 
 
+def _validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:
+    """Validate values as JSON, where a list may be what becomes a tuple."""
+    return model.model_validate_json(json.dumps(values, default=_plain))
+
+
+def _plain(value: object) -> object:
+    """Return what JSON cannot hold as what it can: a date, say, is text."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return vars(value) if isinstance(value, Record) else str(value)
+
+
+def check_parameters(owner: Any, problems: Problems | None = None) -> None:
+    """Refuse the fields of a dataclass that are not of their types, all at once.
+
+    Those found are added to `problems`, where they are given.
+    """
+    kind: Any = type(owner)
+    found = problems or Problems(kind.__name__, UsageError)
+    model = _section(kind, every=True)
+    try:
+        _validated(model, {name: getattr(owner, name) for name in model.model_fields})
+    except ValidationError as refused:
+        for key, entries in _by_key(refused).items():
+            found.add(_refused(key, entries, kind.__name__, getattr(owner, key)))
+    if problems is None:
+        found.raise_if_any()
+
+
 def check(
     values: Mapping[str, object],
     source: Source,
@@ -186,14 +234,15 @@ def check(
         known = model.model_fields.get(key)
         if isinstance(value, str) and known and _is_list(known.annotation):
             good[key] = [part.strip() for part in value.split(",")]
-    try:  # in JSON a list may be what becomes a tuple
-        found = model.model_validate_json(json.dumps(good, default=str))
+    try:
+        found = _validated(model, good)
     except ValidationError as refused:
-        told: dict[str, list[Any]] = {}
-        for entry in sorted(refused.errors(), key=lambda one: one["type"] == "missing"):
-            told.setdefault(str((*entry["loc"], "")[0]), []).append(entry)
+        told = _by_key(refused)
         for key, entries in told.items():
-            problems.add(_refused(key, entries, model, owner, others or {}))
+            if entries[0]["type"] == "extra_forbidden":
+                problems.add(_unknown(key, model, owner, others or {}))
+            else:
+                problems.add(_refused(key, entries, owner, values.get(key)))
         rest = {key: value for key, value in values.items() if key not in told}
         needed = {key for key, one in model.model_fields.items() if one.is_required()}
         return check(rest, source, owner, problems) if needed <= rest.keys() else {}
@@ -217,26 +266,30 @@ def make(
     return made
 
 
-def _refused(
-    key: str,
-    entries: Sequence[Any],
-    model: type[BaseModel],
-    owner: str,
-    others: Mapping[str, Source],
-) -> str:
-    """Say what is wrong with a key, and what may have been meant."""
-    if entries[0]["type"] == "missing":
+def _by_key(refused: ValidationError) -> dict[str, list[Any]]:
+    """Return pydantic's errors by the parameter, keys that lack last."""
+    told: dict[str, list[Any]] = {}
+    for entry in sorted(refused.errors(), key=lambda one: one["type"] == "missing"):
+        told.setdefault(str((*entry["loc"], "")[0]), []).append(entry)
+    return told
+
+
+def _refused(key: str, entries: Sequence[Any], owner: str, value: object) -> str:
+    """Say what a parameter must be, and what it is."""
+    if entries[0]["type"] == "missing" and len(entries[0]["loc"]) == 1:
         return f"[missing-key] {owner} needs `{key}=`"
-    if entries[0]["type"] == "extra_forbidden":
-        has = [n for n, other in others.items() if key in parameters(other)]
-        hint = f"({', '.join(has)} {'has' if len(has) == 1 else 'have'} it)"
-        hint = hint if has else f": {suggestion(key, model.model_fields)}"
-        return f"[unknown-key] {owner} has no parameter '{key}'{' ' * bool(has)}{hint}"
-    wanted = [one["msg"].removeprefix("Input should be ") for one in entries]
-    return (
-        f"[wrong-value] The '{key}' parameter of {owner} must be "
-        f"{' or '.join(dict.fromkeys(wanted))}. Got {_seen(entries[0])} instead."
-    )
+    wanted = [re.sub(BEGINNING, "", one["msg"]) for one in entries]
+    return wrong(key, owner, " or ".join(dict.fromkeys(wanted)), value)
+
+
+def _unknown(
+    key: str, model: type[BaseModel], owner: str, others: Mapping[str, Source]
+) -> str:
+    """Say that a parameter is not known, and what may have been meant."""
+    has = [n for n, other in others.items() if key in parameters(other)]
+    hint = f" ({', '.join(has)} {'has' if len(has) == 1 else 'have'} it)"
+    hint = hint if has else f": {suggestion(key, model.model_fields)}"
+    return f"[unknown-key] {owner} has no parameter '{key}'{hint}"
 
 
 def table(values: object, owner: str) -> Mapping[str, Any]:

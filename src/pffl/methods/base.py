@@ -24,12 +24,12 @@ from pffl.constraints import Cells, ConditionalBoundedGroupLoss
 from pffl.data.schema import Schema
 from pffl.errors import DataError, UsageError
 from pffl.flow import Start, Steps
-from pffl.parameters import Count as Count
-from pffl.parameters import NonNegative as NonNegative
-from pffl.parameters import Positive as Positive
-from pffl.parameters import Share as Share
-from pffl.parameters import check_parameters
 from pffl.problem import Problem
+from pffl.records import Count as Count
+from pffl.records import NonNegative as NonNegative
+from pffl.records import Positive as Positive
+from pffl.records import Share as Share
+from pffl.records import check_parameters
 
 Grid = Mapping[str, tuple[float | int | str, ...]]
 MAX_HESSIAN_PARAMETERS = 2000  # beyond, Hessians are too large to send

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Annotated, ClassVar, Self
 
 import numpy as np
+from pydantic import Field
 
 from pffl.data.schema import Schema
 from pffl.errors import DataError, UsageError
@@ -26,12 +27,11 @@ from pffl.numerics import (
     logistic_losses_and_slopes,
     sigmoid,
 )
-from pffl.parameters import (
-    Allowed,
+from pffl.records import (
     Interval,
     NonNegative,
     Positive,
-    above,
+    Probability,
     check_parameters,
 )
 from pffl.typing import FloatArray
@@ -64,7 +64,7 @@ class LinearModel(Model):
     l2: NonNegative = 1e-3
     intercept: bool = True
     standardize: bool = True
-    input_bound: Annotated[float, Allowed("a number > 1", lambda value: value > 1)] | (
+    input_bound: Annotated[float, Field(gt=1)] | (
         None
     ) = field(default=None, repr=False, kw_only=True)
     inputs: Inputs = field(
@@ -302,7 +302,7 @@ class LogisticRegression(LinearModel):
     (2, 2)
     """
 
-    threshold: Annotated[float, above(0, below=1)] = field(default=0.5, kw_only=True)
+    threshold: Probability = field(default=0.5, kw_only=True)
     name = "logistic"
     needs = TWO
     score_limits = (1.0, 0.25)

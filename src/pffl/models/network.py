@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from pffl.data.schema import Schema
-from pffl.errors import DataError, MissingExtraError, Problems, UsageError
+from pffl.errors import DataError, MissingExtraError, Problems, UsageError, wrong
 from pffl.models.base import UNSCALED, Inputs, Model, Step, Target
 from pffl.models.linear import (
     LeastSquares,
@@ -32,7 +32,7 @@ from pffl.models.linear import (
     SoftmaxRegression,
 )
 from pffl.models.scaled import Design, dense
-from pffl.parameters import Allowed, NonNegative, check_parameters
+from pffl.records import NonNegative, check_parameters
 from pffl.typing import FloatArray
 
 try:
@@ -48,11 +48,6 @@ MAX_LAYER_SIZE = 1 << 20  # more is a mistake, or an attack
 OWN_MODULE = "own module"
 
 LossName = Literal["cross_entropy", "binary", "squared"]
-AnyModule = Annotated[
-    nn.Module, Allowed("a torch.nn.Module", lambda m: isinstance(m, nn.Module))
-]
-
-
 #: What outputs mean: losses, slopes and predictions that follow from scores.
 LOSSES: dict[str, type[LinearModel]] = {
     "cross_entropy": SoftmaxRegression,
@@ -136,7 +131,7 @@ class Network(Model):
     (2, 2)
     """
 
-    module: AnyModule
+    module: nn.Module
     loss: LossName = "cross_entropy"
     l2: NonNegative = 0.0
     standardize: bool | None = field(default=None, kw_only=True)
@@ -165,6 +160,9 @@ class Network(Model):
                 kinds = {str(t.dtype) for t in tensors if t.is_floating_point()}
                 if len(kinds) > 1:
                     problems.add("mixed-types", kinds=sorted(kinds))
+            else:
+                wanted = "a torch.nn.Module"
+                problems.add(wrong("module", "Network", wanted, self.module))
             try:
                 torch.empty(0, device=self.device)
             except (RuntimeError, AssertionError, TypeError) as reason:

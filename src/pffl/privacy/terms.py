@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pffl.errors import Problems, UsageError, wrong
-from pffl.parameters import above, check_parameters, is_range, whole
+from pydantic import Field
+
 from pffl.privacy.accounting import mu_of
+from pffl.records import Interval, Probability, check_parameters
 
 
 @dataclass(frozen=True)
@@ -61,22 +62,17 @@ class Privacy:
     True
     """
 
-    epsilon: Annotated[float, above(0, below=100)]
-    delta: Annotated[float, above(0, below=1)] = 1e-6
-    clip: Annotated[float, above(1, below=64)] = 4.0  # products are exact in 64 bits
-    loss_bound: Annotated[float, above(math.log(2), below=100)] = 3.0
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    rounds: Annotated[int, whole(1, 10_000)] | None = None
-    colluding: Annotated[int, whole(0, 1 << 12)] = 1
-    noise_seed: Annotated[int, whole(0, 1 << 63)] | None = None
+    epsilon: Annotated[float, Field(gt=0, lt=100)]
+    delta: Probability = 1e-6
+    clip: Annotated[float, Field(gt=1, lt=64)] = 4.0  # products are exact in 64 bits
+    loss_bound: Annotated[float, Field(gt=math.log(2), lt=100)] = 3.0
+    ranges: Mapping[str, Interval] = field(default_factory=dict)
+    rounds: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    colluding: Annotated[int, Field(ge=0, le=1 << 12)] = 1
+    noise_seed: Annotated[int, Field(ge=0, le=1 << 63)] | None = None
 
     def __post_init__(self) -> None:
-        with Problems("privacy", UsageError) as problems:
-            check_parameters(self, problems)
-            for name, ends in self.ranges.items():
-                if not is_range(ends):
-                    text = "two numbers, the lower first"
-                    problems.add(wrong(f"ranges['{name}']", "Privacy", text, ends))
+        check_parameters(self)
 
     @property
     def mu(self) -> float:

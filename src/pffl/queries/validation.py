@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from pffl.data.schema import Schema
 from pffl.errors import Refused
-from pffl.parameters import Positive, check_parameters, whole
 from pffl.queries.base import ROUNDING, ModelQuery, Query
 from pffl.queries.census import Census, CensusTotal
 from pffl.queries.evaluate import Evaluate
+from pffl.records import Positive, check_parameters
 from pffl.typing import FloatArray
 
 MIN_SITES = 3  # of a secure sum: of two, each would know the other's answer
@@ -44,7 +45,7 @@ class Policy:
 
     seconds: Positive = 300.0
     join_seconds: Positive = 600.0
-    retries: Annotated[int, whole(0, 1000)] = 2
+    retries: Annotated[int, Field(ge=0, le=1000)] = 2
     weight_bound: Positive | None = None
 
     def __post_init__(self) -> None:
