@@ -313,8 +313,7 @@ def _gap_radius(run: Any) -> float | None:
 
 
 def _enclosures(run: Any) -> dict[str, Any]:
-    proofs = run.evidence.proofs
-    found = {"least": proofs.least, "excess": proofs.excess}
+    found = vars(run.evidence.proofs)
     known = {n: one for n, one in found.items() if isinstance(one, inside.Least)}
     return {name: enclosure(one) for name, one in known.items()}
 
