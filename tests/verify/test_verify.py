@@ -422,7 +422,7 @@ ANEW: dict[str, tuple[str, Change]] = {
     ),
     "a smallest bound that nobody attains": (
         "impossible",
-        put("proofs/least/upper", less),
+        both(*(put(f"proofs/least/{k}", less) for k in ("lower", "upper"))),
     ),
     "another seed": ("met", put("training/seed", 5)),
     "another confidence": ("met", put("terms/confidence", 0.5)),
