@@ -254,7 +254,7 @@ def test_an_audit_only_asks_for_evaluations_and_proves_nothing():
     assert missed.certificate.verdicts["test"]["verdict"] == "exceeded"
     assert not missed.certificate.of_kind("gap")
     e = missed.evidence
-    parts = (e.training, e.before, e.proofs.gap, e.proofs.least, e.proofs.excess)
+    parts = (e.training, e.before, e.proofs.gap, e.proofs.least)
     assert all(isinstance(part, Missing) for part in parts)
     assert Evidence.from_dict(json.loads(json_text(e.as_dict()))) == e
     cells = pffl.ConditionalBoundedGroupLoss(0.0)

@@ -201,7 +201,7 @@ def fit_path(
         problem,
         shipped.run.point,
         replace(wanted, heldout=others, loss_bound=shipped.loss_bound),
-        replace(known, least=ON_RATES, excess=ON_RATES) if rates else known,
+        replace(known, least=ON_RATES) if rates else known,
     )
     if not others:
         measured = replace(measured, heldout=found.shipped.calibration)

@@ -42,7 +42,7 @@ from pffl.errors import NotMetError, UsageError
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
 from pffl.evidence.proofs import (
     INTERRUPTED,
-    find_common,
+    enclose,
     find_least,
     of_cells,
     unmeasurable,
@@ -389,7 +389,7 @@ def _found(least: Least | Missing) -> Least:
 def find_alone(problem: Problem, cell: int) -> Flow[CellRange]:
     """Enclose the lowest mean loss that one cell can have."""
     name, rows = problem.cells.names[cell], int(problem.rows[cell])
-    found = yield from find_common(of_cells(problem, np.array([cell])))
+    found = yield from enclose(of_cells(problem, np.array([cell])))
     if found == INTERRUPTED:
         raise KeyboardInterrupt
     if isinstance(found, Missing):

@@ -735,7 +735,7 @@ def check_rows(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
         yield from check_caps(e, model.w, train)
         if e["model"]["linear"]:
             yield from check_gap(e, model.w, train)
-            yield from check_planes(e, train)
+            yield from check_plane(e, train)
 
 
 def overlap(rows: Json, splits: Sequence[str]) -> int:
@@ -880,32 +880,32 @@ def check_gap(e: Json, w: Any, rows: SplitRows) -> Iterator[Check]:
     yield Check("duality gap", ends, [upper, lower], bool(good))
 
 
-def check_planes(e: Json, rows: SplitRows) -> Iterator[Check]:
+def check_plane(e: Json, rows: SplitRows) -> Iterator[Check]:
     """Prove again how low bounds can go: no plane too high, and a model that attains.
 
-    All together: λ on the simplex.
+    All together, the differences between them kept: λ on the simplex.
     """
+    if (one := e["proofs"]["least"]) is None:
+        return
     zeta = of_cells(e, "bound")
-    for kind in ("least", "excess"):
-        if (one := e["proofs"][kind]) is None:
-            continue
-        lam, v, at = (np.array(one[k]) for k in ("multipliers", "model", "at"))
-        offsets, good = np.array(one["offsets"]), bool((lam >= 0).all())
-        wide = (zeta - zeta.max()) * (kind == "excess" and bool(offsets.any()))
-        good = good and np.allclose(offsets, wide, CLOSE, CLOSE)
-        good = good and agree(float(lam.sum()), 1.0)
-        good = good and one["risk"] >= rows.risk(v) * (1 - CLOSE) - TINY
-        high = float((rows.means(v) - offsets).max())
-        value, slope = rows.plane(at, np.array(one["direction"]), rows.in_cells(lam))
-        size = CLOSE * max(1.0, abs(value))
-        low = value - float(lam @ offsets) - one["reach"] * one["slope"]
-        good = good and one["lower"] <= min(low, high) + size
-        good = good and one["upper"] >= high - size
-        steep = float(np.linalg.norm(slope)) - one["slope"]
-        good = good and one["reach"] * steep <= size
-        longest = max(float(np.linalg.norm(x)) for x in (v, at)) * (1 - CLOSE)
-        good = good and one["longest"] >= longest and one["reach"] >= NEAR * longest
-        yield Check(kind, [one["lower"], one["upper"]], [low, high], bool(good))
+    lam, v, at = (np.array(one[k]) for k in ("multipliers", "model", "at"))
+    offsets = zeta - zeta.max()
+    good = np.allclose(one["offsets"], offsets, CLOSE, CLOSE) and bool((lam >= 0).all())
+    good = good and agree(float(lam.sum()), 1.0)
+    good = good and one["risk"] >= rows.risk(v) * (1 - CLOSE) - TINY
+    high = float((rows.means(v) - offsets).max())
+    value, slope = rows.plane(at, np.array(one["direction"]), rows.in_cells(lam))
+    size = CLOSE * max(1.0, abs(value))
+    low = value - float(lam @ offsets) - one["reach"] * one["slope"]
+    good = good and one["lower"] <= min(low, high) + size
+    good = good and one["upper"] >= high - size
+    steep = float(np.linalg.norm(slope)) - one["slope"]
+    good = good and one["reach"] * steep <= size
+    longest = max(float(np.linalg.norm(x)) for x in (v, at)) * (1 - CLOSE)
+    good = good and one["longest"] >= longest and one["reach"] >= NEAR * longest
+    yield Check(
+        "how low bounds can go", [one["lower"], one["upper"]], [low, high], good
+    )
 
 
 # Commitments: what must have been fixed before rows were looked at
@@ -1050,7 +1050,7 @@ def new_people(e: Json, bounds: Any) -> tuple[Any, bool, Json | None]:
 
 def impossible(e: Json, bounds: Any) -> bool:
     """Whether the proof that no model keeps the bounds goes far enough."""
-    one, old = e["proofs"]["excess"], e["before"]
+    one, old = e["proofs"]["least"], e["before"]
     if one is None or not e["promise"]:
         return False
     longest = max(one["longest"], e["model"]["length"])
@@ -1119,8 +1119,8 @@ def check_conclusions(stated: Json, e: Json) -> Iterator[Check]:
         ends = pair["upper"], pair["lower"]
         figures["gap"] = max(ends[0] - ends[1], 1e-15 * max(map(abs, ends)))
     yield from compare("figures", r, figures, 1e-3)
-    excess: Json = e["proofs"]["excess"] or {"upper": None}
-    top, smallest = excess["upper"], r["smallest_bound"]
+    least: Json = e["proofs"]["least"] or {"upper": None}
+    top, smallest = least["upper"], r["smallest_bound"]
     good = (smallest is not None) == impossible(e, bounds)
     if good and smallest is not None:
         top -= 0.0 if np.ptp(bounds) == 0 else float(bounds.max())

@@ -1,7 +1,7 @@
 """Train a model under bounds, and choose the limits of the predictor that is shipped.
 
     1  train for the bounds ζ with multiplier bound B, and without bounds
-    2  where a bound is missed: enclose the smallest bounds that are possible
+    2  where a bound is missed: enclose how low all bounds can go together
     3  while a bound is missed that is possible, and B is open: B ← 10·B, train on
     4  M ← the smallest of `Model.loss_bounds` that changes no mean training loss much,
        and carries no cell across its bound; None, if none does
@@ -30,7 +30,6 @@ from pffl.evidence.measure import (
     measure,
     reported,
     sample,
-    smallest_bounds,
     training_sample,
 )
 from pffl.evidence.record import Before, Least, Missing, Pair, Sample
@@ -61,7 +60,7 @@ class Fitted:
         """Return what is proved, so that it is not asked again."""
         proved, before = self.measured.proofs, self.measured.before
         free = np.array(before.model) if isinstance(before, Before) else before
-        return Known(seen, rows, proved.gap, proved.least, proved.excess, free)
+        return Known(seen, rows, proved.gap, proved.least, free)
 
     def finished(self) -> Fitted | None:
         """Return it; None if the run diverged. An interruption ends all."""
@@ -108,7 +107,6 @@ def fit(
         tolerance(problem.scales, problem.cells.bounds),
     )
     least: Least | Missing | None = None
-    excess: Least | Missing | None = None
     restarts = 0
     while True:
         M, train = yield from shipped_sample(shown, run.point.w, wanted)
@@ -124,12 +122,12 @@ def fit(
         )
         if least is None and (more or wanted.smallest is not False):
             at = Start.of(run, problem) if run.expansion is not None else None
-            least, excess = yield from smallest_bounds(shown, problem, at)
-            if INTERRUPTED in (least, excess):
+            least = yield from proofs.enclose(problem, at)
+            if least == INTERRUPTED:
                 raise KeyboardInterrupt
         length = float(np.linalg.norm(run.point.w))
         if not more or (
-            isinstance(excess, Least) and excess.proof(bounds, length) is not None
+            isinstance(least, Least) and least.proof(bounds, length) is not None
         ):
             break
         restarts += 1
@@ -143,12 +141,12 @@ def fit(
     elif run.bounds is not None:
         pair = Pair.of(run.bounds)
     if run.stopped is not None:
-        least = excess = Missing("the run did not finish")
+        least = Missing("the run did not finish")
     measured = yield from measure(
         problem,
         run.point,
         replace(wanted, loss_bound=M),
-        Known(train, rows, pair, least, excess, free),
+        Known(train, rows, pair, least, free),
         asked=shown.cells.bounds if problem.n_cells else None,
     )
     return Fitted(run, problem, measured, M)

@@ -102,7 +102,7 @@ def evidence(
         seen=sample(losses),
         heldout=sample(losses),
         before=NONE,
-        proofs=Proofs(Pair(1.0, 1.0 - 1.23401e-7, [0.0]), NONE, NONE),
+        proofs=Proofs(Pair(1.0, 1.0 - 1.23401e-7, [0.0]), NONE),
     )
     for key, value in changes.items():
         name, _, part = key.partition("__")
@@ -139,7 +139,7 @@ CLOSE = least(0.5, 0.6, risk=0.7)  # possible; slack is (β(F(w°) − F) + ν)/
     ],
 )
 def test_verdicts_name_the_worst_cell(losses, excess, trained, verdict):
-    e = evidence(losses, proofs__excess=excess, terms__target_gap=1e-6)
+    e = evidence(losses, proofs__least=excess, terms__target_gap=1e-6)
     if not trained:
         e = replace(e, training=Missing("nothing is known"))
     found = Conclusions(e).judged
@@ -157,7 +157,7 @@ def test_empirical_and_its_slack():
     met = stated(statements.empirical, evidence())
     assert met.holds
     assert met.value == pytest.approx(-0.01)
-    close = evidence((0.63, 0.5), proofs__excess=CLOSE, terms__target_gap=1e-6)
+    close = evidence((0.63, 0.5), proofs__least=CLOSE, terms__target_gap=1e-6)
     missed = stated(statements.empirical, close)
     assert missed.holds is False
     assert [row["holds"] for row in missed.per_cell or ()] == [False, True]
@@ -169,25 +169,25 @@ def test_empirical_and_its_slack():
 
 
 def test_infeasible_as_far_as_it_is_proved():
-    out = stated(statements.infeasible, evidence((0.7, 0.7), proofs__excess=FAR))
+    out = stated(statements.infeasible, evidence((0.7, 0.7), proofs__least=FAR))
     assert out.holds
     assert out.value == pytest.approx(0.03)
     assert out.figures["multipliers"] == [0.5, 0.5]
     near = replace(FAR, slope=1e-7)  # proved by 0.03 less 1e-7 for each unit of length
-    limited = evidence((0.7, 0.7), proofs__excess=replace(near, reach=0.0))
+    limited = evidence((0.7, 0.7), proofs__least=replace(near, reach=0.0))
     text = stated(statements.infeasible, limited).text
     assert "1.5e+05" in text
     assert "0.015" in text
     steep = replace(near, reach=0.0, slope=0.01)  # not ten times the model's
-    assert Judged(evidence((0.7, 0.7), proofs__excess=steep)).proof is None
+    assert Judged(evidence((0.7, 0.7), proofs__least=steep)).proof is None
 
 
 #: What is asked, changes of the evidence.
 UNAVAILABLE: list[tuple[Any, dict[str, Any]]] = [
     (statements.gap, {"model__convex": False, "proofs__gap": Missing("not convex")}),
     (statements.empirical, {"seen": sample((0.5, 0.5), counts=(0, 3))}),
-    (statements.infeasible, {"proofs__excess": CLOSE}),
-    (statements.infeasible, {"proofs__excess": FAR, "model__convex": False}),
+    (statements.infeasible, {"proofs__least": CLOSE}),
+    (statements.infeasible, {"proofs__least": FAR, "model__convex": False}),
     (statements.holdout, {"terms__loss_bound": None}),
     (statements.holdout, {"terms__loss_bound": None, "labels": []}),
     (statements.holdout, {"data__overlap": 7, "data__by_person": True}),

@@ -418,7 +418,7 @@ ANEW: dict[str, tuple[str, Change]] = {
     ),
     "a plane that is too high": (
         "impossible",
-        both(*(put(f"proofs/excess/{k}", raised) for k in ("lower", "upper"))),
+        both(*(put(f"proofs/least/{k}", raised) for k in ("lower", "upper"))),
     ),
     "a smallest bound that nobody attains": (
         "impossible",

@@ -197,14 +197,14 @@ class Conclusions(Judged):
     @property
     def nobody(self) -> Said:
         """That no model meets all bounds, and of which models it is proved."""
-        found, least = self.proof, known(self.e.proofs.excess)
+        found, least = self.proof, known(self.e.proofs.least)
         limit = self.limit_of(found[1], least.longest) if found and least else ""
         return self.say("nobody.within" if limit else "nobody", limit=limit)
 
     @property
     def smallest(self) -> Said | str:
         """How far the bounds are from what is possible, in words."""
-        found, least, bounds = self.proof, known(self.e.proofs.excess), self.e.bounds
+        found, least, bounds = self.proof, known(self.e.proofs.least), self.e.bounds
         if found is None or least is None:
             return ""
         low, high = found[0], least.excess(bounds).upper
@@ -622,10 +622,10 @@ class Conclusions(Judged):
                     f"'{e.names[z]}' has a mean of {means[z]:g}, certified to be at "
                     f"most {ends[z]:g}"
                 )
-        if least is not None and self.status == "met" and np.ptp(bounds) == 0:
+        if least is not None and self.status == "met":
             low = least.enclosed(self.longest)[0].lower
-            if low > bounds[0] + allowed.max():
-                yield f"a bound of {bounds[0]:g} is met, and none below {low:g} can be"
+            if low > bounds.max() + allowed.max():
+                yield f"bounds of {bounds.max():g} are met, and none below {low:g} is"
         status, new = (self.verdicts[key].word for key in ("training", "new_people"))
         good = status in ("met", "no bounds") and (new == "certified" or not self.asked)
         if e.trained and good != (self.exit_code == 0):

@@ -549,7 +549,7 @@ class Judged:
     @cached_property
     def proof(self) -> tuple[float, float] | None:
         """By how much bounds are impossible, and up to which ‖w‖; None if not."""
-        least = known(self.e.proofs.excess)
+        least = known(self.e.proofs.least)
         if least is None or not self.e.promise:
             return None
         return least.proof(self.e.bounds, self.longest)
@@ -562,7 +562,7 @@ class Judged:
         was given. There is none without such a model, and none for a run that did not
         converge: its own gap must not excuse it.
         """
-        e, least, terms = self.e, known(self.e.proofs.excess), self.e.terms
+        e, least, terms = self.e, known(self.e.proofs.least), self.e.terms
         missed = e.promise and self.losses["train"].above.any()
         if not missed or self.converged != "yes" or self.gap is None or least is None:
             return None
@@ -581,7 +581,7 @@ class Judged:
         (Or what all bounds must rise by, where they differ.) It is the upper end of
         what encloses the smallest of all, rounded up.
         """
-        e, found = self.e, known(self.e.proofs.excess)
+        e, found = self.e, known(self.e.proofs.least)
         if found is None or self.proof is None:
             return None
         common = float(np.ptp(e.bounds)) == 0
@@ -591,7 +591,7 @@ class Judged:
     @property
     def witness(self) -> dict[str, float] | None:
         """Weights of the cells that prove the bounds impossible."""
-        excess = known(self.e.proofs.excess)
+        excess = known(self.e.proofs.least)
         if excess is None or self.proof is None:
             return None
         return dict(zip(self.e.names, excess.multipliers, strict=True))

@@ -42,7 +42,7 @@ from pffl.evidence.record import (
     Sites,
     Training,
 )
-from pffl.flow import Flow, Start, ask, ask_all, gather, given
+from pffl.flow import Flow, ask, ask_all, gather, given
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
 from pffl.queries import Census, Evaluate, EvaluateTotal
@@ -77,8 +77,8 @@ class Wanted:
     baseline
         Whether to also fit the model without bounds.
     smallest
-        Whether to enclose the smallest bound that all cells can meet, and what bounds
-        that differ must rise by. None: where a bound is missed.
+        Whether to enclose how low all bounds can go together. None: where one is
+        missed.
     lockstep
         Whether the model without bounds is trained with the one with them: that
         takes fewer messages, and more passes over the rows.
@@ -101,7 +101,7 @@ class Wanted:
         return tuple(s for s in dict.fromkeys(self.heldout) if s in self.splits)
 
     def wants_smallest(self, problem: Problem, seen: Sample) -> bool:
-        """Whether to enclose the smallest bounds, given the training losses."""
+        """Whether to enclose how low bounds can go, given the training losses."""
         if self.smallest is not None or not problem.n_cells:
             return bool(self.smallest)
         bounds = problem.cells.bounds
@@ -143,7 +143,7 @@ class Known:
         Sums over the training rows.
     rows
         How many held-out rows each cell has; missing where no bets are wanted.
-    gap, least, excess
+    gap, least
         As in `Proofs`.
     free
         Weights of the model without bounds, or why they are missing.
@@ -153,13 +153,12 @@ class Known:
     rows: FloatArray | Missing | None = None
     gap: Pair | Missing | None = None
     least: Least | Missing | None = None
-    excess: Least | Missing | None = None
     free: FloatArray | Missing = NOT_ASKED
 
     @classmethod
     def nothing(cls, reason: Missing, **more: Any) -> Known:
         """Return what is known where nothing can be proved, for a reason."""
-        return cls(gap=reason, least=reason, excess=reason, free=reason, **more)
+        return cls(gap=reason, least=reason, free=reason, **more)
 
 
 def measure(
@@ -183,12 +182,11 @@ def measure(
         _unless(there, training_sample(shown, w, wanted)),
         _unless(known.rows, expected_rows(shown, wanted.present)),
     )
-    least, excess = known.least, known.excess
-    if least is None or excess is None:
-        least = excess = UNSEARCHED
+    least = known.least
+    if least is None:
+        least = UNSEARCHED
         if trained and wanted.wants_smallest(problem, seen):
-            own = problem if problem.n_cells else shown
-            least, excess = yield from smallest_bounds(shown, own)
+            least = yield from proofs.enclose(problem if problem.n_cells else shown)
     same = not isinstance(known.free, Missing) and np.array_equal(known.free, w)
     pair, held, before = yield from gather(
         gap_flow(problem, point, known.gap),
@@ -201,7 +199,7 @@ def measure(
         seen = held
     if same:  # no bound made a difference: nothing is asked twice
         before = unchanged(w, seen, held)
-    return Measured(seen, held, before, Proofs(pair, least, excess))
+    return Measured(seen, held, before, Proofs(pair, least))
 
 
 def _unless(known: T | None, flow: Flow[Any]) -> Flow[Any]:
@@ -352,19 +350,6 @@ def columns(table: FloatArray) -> dict[str, list[float]]:
     # Squares beyond all numbers are left out: JSON has no infinity.
     out["loss_squared"] = [min(v, LARGEST) for v in out["loss_squared"]]
     return out
-
-
-def smallest_bounds(
-    shown: Problem, problem: Problem, start: Start | None = None
-) -> Flow[tuple[Least | Missing, Least | Missing]]:
-    """Enclose the smallest common bound, and what bounds that differ must rise by."""
-    if (why := proofs.unmeasurable(problem)) is not None:
-        return why, why
-    if float(np.ptp(problem.cells.bounds)) == 0:
-        least = yield from proofs.find_common(shown, start)
-        return least, least
-    common = proofs.find_common(shown, start)
-    return (yield from gather(common, proofs.enclose(problem, start)))
 
 
 def reported(problem: Problem) -> Problem:

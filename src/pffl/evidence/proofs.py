@@ -198,19 +198,10 @@ def unmeasurable(problem: Problem) -> Missing | None:
     return None
 
 
-def find_common(problem: Problem, start: Start | None = None) -> Flow[Least | Missing]:
-    """Enclose the smallest bound that all cells can meet together, if that can be had.
-
-    With all bounds 0, r is the mean loss.
-    """
+def enclose(problem: Problem, start: Start | None = None) -> Flow[Least | Missing]:
+    """Enclose how low the bounds can go together, as far as it costs little."""
     if (why := unmeasurable(problem)) is not None:
         return why
-    zero = problem.with_bounds(np.zeros(problem.n_cells))
-    return (yield from enclose(zero, start))
-
-
-def enclose(problem: Problem, start: Start | None) -> Flow[Least | Missing]:
-    """Enclose how low the bounds can go together, as far as it costs little."""
     hessians, _ = choose(problem)
     most = NEWTON_ROUNDS if hessians else ROUNDS
     rough = Auto(target_gap=ENCLOSED, max_rounds=most)

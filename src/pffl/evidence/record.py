@@ -448,14 +448,11 @@ class Proofs(Record):
     gap
         The ends of the duality gap.
     least
-        The smallest bound that all cells can meet together.
-    excess
-        How far the bounds given are from possible.
+        How low the bounds can go together, the differences between them kept.
     """
 
     gap: Pair | Missing
     least: Least | Missing
-    excess: Least | Missing
 
 
 @dataclass(frozen=True)
@@ -956,8 +953,8 @@ class Evidence(Record):
             if any(len(table) != cells for table in tables):
                 return False
             sizes |= {len(column) for column in sample.strata.values()}
-        proofs = (known(self.proofs.least), known(self.proofs.excess))
-        whole = all(one is None or len(one.multipliers) == cells for one in proofs)
+        least = known(self.proofs.least)
+        whole = least is None or len(least.multipliers) == cells
         chosen = path is None or 0 <= path.chosen < len(path.candidates)
         return sizes == {strata} and whole and chosen
 

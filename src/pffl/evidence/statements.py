@@ -390,10 +390,11 @@ def statements(c: Conclusions) -> list[Statement]:
     found, promised = [empirical(c)], holdout(c)
     if e.trained:
         found = [gap(c), *found]
-        searched = e.promise and known(e.proofs.excess) is not None
+        searched = e.promise and known(e.proofs.least) is not None
         if searched and c.losses["train"].above.any():
             found.append(infeasible(c))
-        found.append(attainable(c))
+        if float(np.ptp(e.bounds)) == 0:
+            found.append(attainable(c))
     found += [promised, *implied(c, promised)]
     return found + ([holdout_error(c)] if e.labels else [])
 
@@ -476,8 +477,8 @@ def infeasible(c: Conclusions) -> Statement:
 
 
 def attainable(c: Conclusions) -> Statement:
-    """State the smallest bound that all cells can meet."""
-    least = c.e.proofs.least
+    """State the smallest bound that all cells can meet, where bounds are alike."""
+    e, least = c.e, c.e.proofs.least
     if isinstance(least, Missing):
         return Statement("attainable", least.missing, available=False)
     ends, reach = least.enclosed(c.longest)
@@ -487,7 +488,7 @@ def attainable(c: Conclusions) -> Statement:
     return Statement.of(
         "attainable",
         c.say("attainable", low=ends.lower, high=ends.upper, models=models),
-        proved(c.e, Assumption.of("reach", "checked", reach=reach)),
+        proved(e, Assumption.of("reach", "checked", reach=reach)),
         value=ends.upper,
         figures={"lower": ends.lower, "upper": ends.upper, "reach": reach},
     )

@@ -439,7 +439,7 @@ def run(
     test: Sample | Missing = Missing("needs held-out rows, and there are none")
     if held is not None:
         test = sample("test", held, shown, M)
-    proofs = Proofs(unmeasurable(problem) or EXACT, EXACT, EXACT)
+    proofs = Proofs(unmeasurable(problem) or EXACT, EXACT)
     wanted = Wanted(
         setting.splits,
         loss_bound=M,
