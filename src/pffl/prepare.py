@@ -58,8 +58,8 @@ class Options:
         Whether to also fit the model without bounds (linear models only), so that each
         cell's loss before and after can be shown.
     smallest_bound
-        Whether to enclose the smallest bound that all groups can meet together (linear
-        models only). None: where a bound is missed.
+        Whether to enclose how low all bounds can go together (linear models only).
+        None: where a bound is missed.
     selection_rate
         Of two classes: the share of people to select. The threshold is chosen on the
         training rows, after training; None keeps the model's own.
