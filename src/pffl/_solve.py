@@ -446,7 +446,9 @@ def setting_of(engine: Engine) -> Setting:
             splits=dict(here.held_out),
         )
     if pooled:
-        known = Setting.pooled(engine.name, engine.encoding, engine.splits, pooled)
+        known = Setting.pooled(
+            engine.name, engine.encoding, engine.splits, pooled, engine.floor
+        )
         return replace(known, data=data)
     apart = here if here is not None and CALIBRATION in here.splits else None
     return Setting(

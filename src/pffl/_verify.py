@@ -650,6 +650,10 @@ def check_declared(e: Json, model: SavedModel, run_file: Json) -> Iterator[Check
     for key in ("multiplier_bound", "risk_weight", *(() if noisy else ("target_gap",))):
         if e["promise"] and run["method"].get(key) is not None:
             yield from compare(key, terms[key], float(run["method"][key]))
+    if run_file and "federation" not in run_file["data"]:
+        masked = run_file.get("privacy", {}).get("secure_sum", False)
+        found = bool(e["sites"] and e["sites"]["masked"])
+        yield from compare("run file, secure sums", found, masked)
     for part, stated in declared.items():
         for key, value in run_file.get(part, {}).items():
             if value != "auto" and isinstance(stated.get(key), str | float | int):
@@ -728,6 +732,11 @@ def check_rows(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
     if e["model"]["kind"] not in (*LINEAR, "probabilities"):
         yield Check(f"{UNCHECKED}losses of a network, and what follows", note=True)
         return
+    if e["sites"] and (floor := e["sites"]["floor"]) > 1:
+        said = any(f"fewer than {floor} people" in note for note in e["notes"])
+        good = said and floor == FEW  # that of secure sums in one process
+        yield Check("note on people who are left out", floor, FEW, good)
+    rows = counted(rows, e)
     yield from check_sums(e, model, rows)
     yield from check_scores(e, model, rows)
     train = SplitRows(rows, ["train"], e, model)
@@ -736,6 +745,39 @@ def check_rows(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
         if e["model"]["linear"]:
             yield from check_gap(e, model.w, train)
             yield from check_plane(e, train)
+
+
+def counted(rows: Json, e: Json) -> Json:
+    """Return the rows that sites counted: under masks each leaves out small groups.
+
+    Of a set of strata that no group of the constraint parts, a site with fewer people
+    than the floor counts none. Nobody does where fewer than three sites (two of three)
+    have enough.
+    """
+    sites: Json = e["sites"] or {"floor": 1}
+    if (floor := sites["floor"]) <= 1:
+        return rows
+    strata = [[g, y] for g in e["groups"] for y in e["labels"] or [None]]
+    member = np.array([[one in cell["of"] for one in strata] for cell in e["cells"]])
+    if not (e["promise"] or e["minimax"]):
+        member = np.ones((1, len(strata)), bool)
+    sets = np.unique(member, axis=1, return_inverse=True)[1].reshape(-1)
+    split, K, n = np.unique(rows["split"], return_inverse=True)[1], sites["masked"], 1
+    n += sets.max()
+    place = (split * K + rows["silo"]) * n + sets[rows["stratum"]]
+    shape = (split.max(initial=0) + 1, K, n)
+    people, first, second = (
+        np.bincount(place, rows["s"] ** power, math.prod(shape)) for power in range(3)
+    )
+    alike = np.floor(first**2 / np.maximum(second, 1e-300) * (1 + CLOSE))
+    people = np.minimum(people, alike)  # one heavy row is nearly alone
+    if "person" in rows:
+        pairs = np.unique(np.stack([place, rows["who"]]), axis=1)[0]
+        people = np.minimum(people, np.bincount(pairs, minlength=math.prod(shape)))
+    enough = (people >= floor).reshape(shape)
+    enough &= enough.sum(axis=1, keepdims=True) >= (2 if K == 3 else 3)
+    kept, own = enough.reshape(-1)[place], ("split", "silo", "stratum", "y", "s", "who")
+    return {**rows, **{key: rows[key][kept] for key in (*own, "X")}}
 
 
 def overlap(rows: Json, splits: Sequence[str]) -> int:

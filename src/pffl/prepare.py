@@ -149,7 +149,12 @@ class Setting:
 
     @classmethod
     def pooled(
-        cls, name: str, encoding: TableEncoder, splits: Sequence[str], sites: int
+        cls,
+        name: str,
+        encoding: TableEncoder,
+        splits: Sequence[str],
+        sites: int,
+        floor: int = 1,
     ) -> Setting:
         """Return the setting of sites that answer as one silo, under secure sums.
 
@@ -161,7 +166,7 @@ class Setting:
             tuple(splits),
             Data(name, sites, encoding.schema.hash, None),
             encoding,
-            Access(elsewhere=True, pooled=sites),
+            Access(elsewhere=True, pooled=sites, floor=floor),
         )
 
 

@@ -91,10 +91,13 @@ class Access:
         Whether answers come as messages from other machines.
     pooled
         How many sites answer as one, under secure sums; 0 where silos are kept apart.
+    floor
+        Fewest people of a group that a site counts, under secure sums.
     """
 
     elsewhere: bool = False
     pooled: int = 0
+    floor: int = 1
 
 
 @dataclass(frozen=True, eq=False)

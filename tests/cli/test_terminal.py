@@ -4,6 +4,10 @@ import io
 import sys
 import warnings
 
+import pytest
+
+import pffl
+
 from tests.inside import terminal
 
 
@@ -33,3 +37,11 @@ def test_each_warning_is_one_note(capsys):
 def test_markup_in_a_message_is_text(capsys):
     terminal.error("[bold]not bold[/bold] [method] :smile:")
     assert "[bold]not bold[/bold] [method] :smile:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("constraint", [None, pffl.MinMax()])
+def test_a_screen_without_bounds_and_with_few_test_rows(constraint, capsys):
+    people = pffl.datasets.synthetic(40, silos=2, groups=["f", "m"], random_state=0)
+    solution = pffl.solve(people, constraint, random_state=0)
+    terminal.print_screen(terminal.stdout(), solution.conclusions)
+    assert "fewer than 10 rows of every group" in capsys.readouterr().out

@@ -145,6 +145,29 @@ def drawn() -> Federation:
     return pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], random_state=0)
 
 
+@cache
+def small_groups() -> Federation:
+    """Sites that have fewer people of a group than the floor, in some splits."""
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"x": rng.normal(size=500), "z": rng.normal(size=500)})
+    frame["sex"] = rng.choice(["f", "m", "n"], p=[0.3, 0.5, 0.2], size=500)
+    frame["hired"] = (frame["x"] > rng.normal(size=500)) * 1
+    frame["site"] = rng.choice(4, p=[0.4, 0.3, 0.2, 0.1], size=500)
+    frame["person"] = rng.integers(400, size=500)
+    frame["count"] = rng.uniform(0.5, 1.5, size=500)
+    columns = {"label": "hired", "group": "sex", "silo": "site", "id": "person"}
+    return Federation.from_table(frame, weight="count", random_state=0, **columns)
+
+
+@cache
+def equal_rows() -> Federation:
+    """Rows that are equal as numbers: of zeros, some have a minus."""
+    rng = np.random.default_rng(2)
+    X = np.round(rng.normal(size=(400, 2)))
+    y, sex = (X[:, 0] > rng.normal(size=400)) * 1, rng.choice(["f", "m"], size=400)
+    return Federation.from_arrays(X, y, sensitive_features=sex)
+
+
 def network() -> dict[str, Any]:
     from pffl.models import Network, mlp
 
@@ -245,6 +268,9 @@ RUNS: dict[str, Run] = {
     "smallest bound": Run(
         binary, BGL(0.685), {"options": pffl.Options(smallest_bound=True)}
     ),
+    "masked, small groups": Run(small_groups, BGL(0.66), {"secure_sum": True}),
+    "masked, no bounds": Run(small_groups, None, {"secure_sum": True}),
+    "equal rows": Run(equal_rows, BGL(0.69), {}),
     "masked": Run(drawn, BGL(0.66), {"secure_sum": True}, slow=True),
     "network": Run(binary, BGL(0.7), {}),
     "noise": Run(drawn, BGL({"f": 0.6, "m": 0.72}), {}, slow=True),

@@ -184,6 +184,12 @@ FORGERIES: dict[str, tuple[str, str, Change]] = {
     "bets": ("met", C, put(HELD + "bets/0/0", less)),
     "weights of bets": ("met", C, put(HELD + "bet_weights/0", [100 / 9] * 9)),
     "M": ("met", C, put(E + "terms/loss_bound", 5.0)),
+    "secure sums that were none": (
+        "met",
+        C,
+        put(E + "sites", {"names": ["all 3 sites"], "masked": 3, "floor": 40}),
+    ),
+    "a larger floor": ("masked, small groups", C, put(E + "sites/floor", 20)),
     "reuse": ("met", C, put(E + "terms/candidates", 3)),
     "order of candidates": (
         "certified",

@@ -471,6 +471,8 @@ def _worst(c: Conclusions, split: Split) -> str:
     from pffl.evidence.figures import FEWEST
 
     judged = [r for r in c.cells if split == "train" or r.test_count >= FEWEST]
+    if not judged:
+        return f"fewer than {FEWEST} rows of every group"
     losses = [r.train_loss if split == "train" else r.test_loss or 0.0 for r in judged]
     excess = [a - (r.bound or 0.0) for a, r in zip(losses, judged, strict=True)]
     z, digits = excess.index(max(excess)), _digits_of(c.cells)

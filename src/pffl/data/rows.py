@@ -113,12 +113,14 @@ def restored(arrays: Mapping[str, NDArray[Any]]) -> Matrix:
 def row_contents(rows: Rows) -> Iterator[bytes]:
     """Yield inputs, label and group of each row, for hashes."""
     X = rows.X
-    for i, about in enumerate(zip(rows.y.tolist(), rows.group.tolist(), strict=True)):
+    y = (rows.y + 0.0).tolist()
+    for i, about in enumerate(zip(y, rows.group.tolist(), strict=True)):
         if isinstance(X, np.ndarray):
-            values = X[i].astype(np.float64).tobytes()
+            values = (X[i].astype(np.float64) + 0.0).tobytes()  # −0 is 0
         else:
             own = slice(X.indptr[i], X.indptr[i + 1])
-            values = X.indices[own].astype("<i8").tobytes() + X.data[own].tobytes()
+            data = X.data[own].astype(np.float64) + 0.0
+            values = X.indices[own].astype("<i8").tobytes() + data.tobytes()
         yield values + repr(about).encode()
 
 

@@ -245,6 +245,11 @@ class Remote:
         return (f"all {self.pooled} sites",) if self.pooled else self.sites
 
     @property
+    def floor(self) -> int:
+        """Fewest people of a group that a site counts, under secure sums."""
+        return self.agreement.floor
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What to know of the sites, for the result: who leaves out people."""
         least, many = self.agreement.floor, len(self.sites)

@@ -47,6 +47,10 @@ class Engine(Protocol):
         """How many sites answer as one silo, under secure sums; 0 if none do."""
 
     @property
+    def floor(self) -> int:
+        """Fewest people of a group that a site counts, under secure sums."""
+
+    @property
     def schema(self) -> Schema:
         """What the silos agree on."""
 
@@ -82,7 +86,7 @@ class Reference:
     """Ask one silo after the other, in this process."""
 
     notes: tuple[str, ...] = ()
-    pooled = 0  # silos are kept apart
+    pooled, floor = 0, 1  # silos are kept apart, and nobody is left out
 
     def __init__(self, federation: Federation) -> None:
         self.federation, self.name = federation, federation.name

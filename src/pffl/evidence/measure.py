@@ -425,7 +425,7 @@ def evidence_of(
         proofs=measured.proofs,
         notes=list(notes),
         versions=dict(versions()),
-        sites=Sites(list(problem.silo_names), access.pooled)
+        sites=Sites(list(problem.silo_names), access.pooled, access.floor)
         if access.elsewhere
         else AT_HAND,
     )

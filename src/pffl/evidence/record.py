@@ -719,10 +719,14 @@ class Scores(Record):
 
 @dataclass(frozen=True)
 class Sites(Record):
-    """Who answered from elsewhere; under masks how many sites, as one."""
+    """Who answered from elsewhere; under masks how many sites, as one.
+
+    `floor` is how many people of a group a site needs under masks, to count them.
+    """
 
     names: list[str]
     masked: int = 0
+    floor: int = 1
 
 
 @dataclass(frozen=True)
