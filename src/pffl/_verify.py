@@ -650,7 +650,7 @@ def check_declared(e: Json, model: SavedModel, run_file: Json) -> Iterator[Check
     for key in ("multiplier_bound", "risk_weight", *(() if noisy else ("target_gap",))):
         if e["promise"] and run["method"].get(key) is not None:
             yield from compare(key, terms[key], float(run["method"][key]))
-    if run_file and "federation" not in run_file["data"]:
+    if "federation" not in run_file.get("data", {"federation": ""}):
         masked = run_file.get("privacy", {}).get("secure_sum", False)
         found = bool(e["sites"] and e["sites"]["masked"])
         yield from compare("run file, secure sums", found, masked)

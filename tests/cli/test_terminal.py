@@ -7,7 +7,6 @@ import warnings
 import pytest
 
 import pffl
-
 from tests.inside import terminal
 
 
