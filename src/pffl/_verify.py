@@ -652,12 +652,12 @@ def check_declared(e: Json, model: SavedModel, run_file: Json) -> Iterator[Check
             yield from compare(key, terms[key], float(run["method"][key]))
     if "federation" not in run_file.get("data", {"federation": ""}):
         masked = run_file.get("privacy", {}).get("secure_sum", False)
-        found = bool(e["sites"] and e["sites"]["masked"])
-        yield from compare("run file, secure sums", found, masked)
-    for part, stated in declared.items():
+        stated = bool(e["sites"] and e["sites"]["masked"])
+        yield from compare("run file, secure sums", stated, masked)
+    for part, ours in declared.items():
         for key, value in run_file.get(part, {}).items():
-            if value != "auto" and isinstance(stated.get(key), str | float | int):
-                yield from compare(f"run file, {part}, {key}", stated[key], value)
+            if value != "auto" and isinstance(ours.get(key), str | float | int):
+                yield from compare(f"run file, {part}, {key}", ours[key], value)
 
 
 def own_of(path: Json) -> Json:

@@ -491,7 +491,7 @@ class LoaderEngine:
 
     federation: Federation | None = None
     notes: tuple[str, ...] = ()
-    pooled = 0
+    pooled, floor = 0, 1
 
     def __init__(
         self,

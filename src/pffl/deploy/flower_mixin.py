@@ -394,7 +394,7 @@ class Reports:
     """
 
     federation: Federation | None = None
-    pooled = 0
+    pooled, floor = 0, 1
 
     def __init__(
         self,
