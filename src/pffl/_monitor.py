@@ -242,8 +242,8 @@ class Monitor(records.Record):
         told = [f"{cell}, at its row {row:,}" for cell, row in self.alarms.items()]
         false = (100 - 100 * Decimal(repr(self.settings.confidence))).normalize()
         text = (
-            f"Alarm {after} for {few(told)}: while all mean losses stay within their "
-            f"bounds, at most {false:f} % of monitors ever raise an alarm."
+            f"Alarm for {few(told)} ({after} in all). While all mean losses stay "
+            f"within their bounds, at most {false:f} % of monitors ever raise an alarm."
         )
         if never := sum(row["impossible"] for row in self.table):
             text += f" {never:,} rows had a probability of 0 for what happened."

@@ -290,8 +290,9 @@ RATES = {
 }
 MEASURES = {
     "error": "error rate",
-    "worst_cell_loss": "largest mean loss of a group",
-    "worst_group_loss": "largest mean loss of a whole group",
+    "worst_cell_loss": "loss of the worst group",
+    "dp_gap": "DP gap",
+    "eo_gap": "EO gap",
 }
 
 
@@ -302,6 +303,15 @@ def rows_of(table: Table, attribute: str = "") -> list[dict[str, Any]]:
         return [dict(row) for row in found]
     named = found if found.index.name is None else found.reset_index()
     return [{str(k): v for k, v in row.items()} for row in named.to_dict("records")]
+
+
+def measure_name(measure: str) -> str:
+    """Return what a measure is called.
+
+    >>> measure_name("worst_cell_loss"), measure_name("worst_silo_loss")
+    ('loss of the worst group', 'worst silo loss')
+    """
+    return MEASURES.get(measure, measure.replace("_", " "))
 
 
 def known(value: Any) -> float | None:
@@ -357,9 +367,12 @@ def group_losses(
 
 
 def excess(cell: Mapping[str, Any]) -> float:
-    """Sort by this: furthest above its bound, or with the largest loss, first."""
-    losses = [known(cell.get(key)) for key in ("train_loss", "test_loss")]
-    bound = known(cell.get("bound")) or 0.0
+    """Sort by this: furthest above its bound, or with the largest loss, first.
+
+    The loss without bounds counts, too: groups that gained most are not at the end.
+    """
+    keys = ("before_train_loss", "train_loss", "test_loss")
+    losses, bound = [known(cell.get(key)) for key in keys], cell.get("bound") or 0.0
     return -max([loss - bound for loss in losses if loss is not None], default=-bound)
 
 
@@ -524,7 +537,7 @@ def fronts(
         lines.append(Line(name, points if joined else points[:1], joined, f"c{i}"))
     across = [a for line in lines for a, _ in line.points]
     heights = [b for line in lines for _, b in line.points]
-    shares, names = x == "error", [MEASURES.get(k, k.replace("_", " ")) for k in (x, y)]
+    shares, names = x == "error", (measure_name(x), measure_name(y))
     return Plot(
         words or f"{names[1]} against {names[0]}, by method",
         axis_of(names[0], across, percent=shares, least=MIN_DIFFERENCE_AXIS * shares),

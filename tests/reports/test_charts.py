@@ -113,8 +113,9 @@ def test_losses_of_cells_are_those_of_the_table(solution):
             row["before_train_loss"],
             row["train_loss"],
         )
-    both = solution.cells[["train_loss", "test_loss"]].astype(float).max(axis=1)
-    assert [row.name for row in chart.rows] == list(both.sort_values()[::-1].index)
+    losses = solution.cells[["before_train_loss", "train_loss", "test_loss"]]
+    worst = losses.astype(float).max(axis=1)
+    assert [row.name for row in chart.rows] == list(worst.sort_values()[::-1].index)
     assert figures.group_losses(solution.as_dict()["cells"]) == chart
     assert figures.group_losses(solution) == chart
 

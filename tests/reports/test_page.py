@@ -87,8 +87,7 @@ def test_a_page_of_objects_is_that_of_their_folder(tmp_path):
     page = pffl.report(solution, out=tmp_path / "page.html")
     assert page == render(tmp_path / solution.data.name)
     assert (tmp_path / "page.html").read_text("utf-8") == page
-    bare = pffl.report(solution.evidence, title="bare")
-    assert "<title>bare" in bare
+    bare = pffl.report(solution.evidence)
     unknown = Missing("nothing is known of how the model was trained")
     audited = pffl.report(replace(solution.evidence, training=unknown))
     assert ("<dt>method</dt>" in bare, "<dt>method</dt>" in audited) == (True, False)

@@ -46,13 +46,7 @@ if TYPE_CHECKING:
 COMPARED = "comparison.json"
 MAX_TABLE_ROWS = 40  # a longer table scrolls in its own place
 MAX_CHART_GROUPS = 15  # of the first picture; the table below has all
-MEASURES = {
-    "error": "errors",
-    "worst_cell_loss": "worst group",
-    "risk": "risk",
-    "dp_gap": "DP gap",
-    "eo_gap": "EO gap",
-}
+MEASURES = ("error", "worst_cell_loss", "risk", "dp_gap", "eo_gap")  # of its table
 Subject: TypeAlias = "Result | Evidence | Comparison | Monitor | str | os.PathLike[str]"
 
 
@@ -260,8 +254,8 @@ class ComparisonView:
         """Paired differences as a chart and as a table, the smallest first."""
         measures = dict.fromkeys([self.found.measure, "error"])
         for measure in measures if len(self.found.methods) > 1 else ():
-            shares, title = measure == "error", MEASURES.get(measure, measure)
-            words = f"{title.replace('_', ' ')} on test rows: difference to "
+            shares = measure == "error"
+            words = f"{figures.measure_name(measure)} on test rows: difference to "
             words += f"{self.found.reference}, seed by seed"
             rows = figures.rows_of(self.found.differences(measure))
             rows = sorted(rows, key=lambda row: row["mean"])
@@ -291,8 +285,8 @@ class ComparisonView:
         """Means on test rows with their standard errors, and what training took."""
         rows = [
             {"method": str(one["method"])}
-            | {title: _mean(one, key) for key, title in MEASURES.items()}
-            | {"rounds": one["rounds"], "seconds": f"{one['seconds']:,.2f}"}
+            | {figures.measure_name(key): _mean(one, key) for key in MEASURES}
+            | {"rounds": f"{one['rounds']:,.0f}", "seconds": f"{one['seconds']:,.2f}"}
             for one in self.lines
         ]
         return Grid("Means on test rows, and cost of training", rows, "stack list")
@@ -302,10 +296,10 @@ def _mean(line: Mapping[str, Any], key: str) -> str:
     value, error = line[key], line[f"{key}_se"]
     if value is None or math.isnan(value):
         return "–"
-    if key == "error":
-        return f"{100 * value:.1f} %" + (f" ± {100 * error:.1f}" if error > 0 else "")
+    digits, scale, unit = (1, 100, " %") if key == "error" else (4, 1, "")
     # What is the same in every seed was drawn once, however often it was run.
-    return f"{value:.4f}" + (f" ± {error:.4f}" if error > 0 else "")
+    spread = f" ± {scale * error:.{digits}f}" * (error > 1e-6)
+    return f"{scale * value:.{digits}f}{unit}{spread}"
 
 
 @dataclass(frozen=True)
@@ -333,7 +327,6 @@ def report(
     subject: Subject,
     *,
     out: str | os.PathLike[str] | None = None,
-    title: str | None = None,
 ) -> str:
     """Return one self-contained page that opens without a network, as HTML.
 
@@ -344,8 +337,6 @@ def report(
         of them, or the file of a monitor.
     out
         A file to write the page to.
-    title
-        Of the page.
 
     Returns
     -------
@@ -367,15 +358,11 @@ def report(
     >>> pffl.report(solution)[:15]
     '<!doctype html>'
     """
-    return card.written(render(subject, title=title), out)
+    return card.written(render(subject), out)
 
 
 def render(
-    subject: Subject,
-    *,
-    title: str | None = None,
-    known: Conclusions | None = None,
-    made: str = "",
+    subject: Subject, *, known: Conclusions | None = None, made: str = ""
 ) -> str:
     """Return the page as HTML text.
 
@@ -405,7 +392,7 @@ def render(
     return render_template(
         "page.html",
         filters,
-        title=title or found.title,
+        title=found.title,
         page=found,
         tables=tables,
         Grid=Grid,

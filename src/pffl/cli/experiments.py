@@ -181,12 +181,10 @@ def _show_comparison(found: Comparison) -> None:
 def report(
     subject: Path = argument("RUN", "A run, audit, comparison; or monitor.json."),
     out: Path | None = option("Default: report.html, or card.md.", None, "--out", "-o"),
-    title: str | None = option("Title of the page."),
     card: bool = flag("The model card (Markdown).", "--card"),
     settings: list[str] | None = option(
         "With --card: about.owner, purpose, date, …", "KEY=VALUE", "--set"
     ),
-    show: bool = options.OPEN,
 ) -> None:
     """Write one self-contained page that opens without a network; or a model card.
 
@@ -196,18 +194,13 @@ def report(
     """
     from pffl._report.card import card as write_card
     from pffl._report.page import report as write_page
-    from pffl.cli.run import open_page
     from pffl.config import stated
 
     if settings and not card:
         raise UsageError("no-effect:report")
-    if card and (title or show):
-        raise UsageError("options-conflict:report")
     place = out or Path("card.md" if card else "report.html")
     if card:
         write_card(subject, out=place, **vars(stated(settings or [])))
     else:
-        write_page(subject, out=place, title=title)
+        write_page(subject, out=place)
     terminal.show(f"{'Card' if card else 'Report'}: {place}")
-    if show:
-        open_page(place)

@@ -70,7 +70,6 @@ def argument(metavar: str, help: str, default: Any = ...) -> Any:
 
 
 JSON = flag("Print JSON, and nothing else.", "--json")
-OPEN = flag("Open the report in the browser.", "--open")
 VERBOSE = flag("Also show all figures and remarks.", "--verbose", "-v")
 
 

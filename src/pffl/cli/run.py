@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,7 +44,6 @@ def run(
     resume: Path | None = option("Go on with the run that stopped there."),
     json: bool = options.JSON,
     verbose: bool = options.VERBOSE,
-    show: bool = options.OPEN,
 ) -> None:
     """Train one model over all silos, with a bound on the loss of every group.
 
@@ -54,7 +52,7 @@ def run(
 
     Example: pffl run adult --constraint cbgl --bound 0.7 --certify --seed 0
     """
-    from pffl import driver, engines, runs
+    from pffl import driver, engines
 
     if resume is not None:
         if out is not None:
@@ -74,8 +72,6 @@ def run(
         if json:
             terminal.print_json(found.result())
         print_result(found, directory, aside=json, verbose=verbose)
-    if show and found is not None:
-        open_page(directory / runs.REPORT)
     if found is None or code >= INTERRUPTED:
         _say_how_to_go_on(directory)
     raise typer.Exit(code)
@@ -166,14 +162,6 @@ def print_result(
     target.print("", line if len(line) <= target.width else "\n".join(parts), sep="\n")
 
 
-def open_page(path: Path) -> None:
-    """Open a page in the browser, or say that it is missing."""
-    import webbrowser
-
-    if not webbrowser.open(path.resolve().as_uri()):
-        terminal.note(f"no browser was found: open {path} yourself")
-
-
 # Ctrl-C and SIGTERM
 
 
@@ -185,9 +173,6 @@ def interruptible() -> Iterator[list[int]]:
     the system. Files are whole at any time.
     """
     seen: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield seen  # only the main thread may handle signals
-        return
 
     def remember(number: int, frame: object) -> None:
         seen.append(number)
@@ -306,10 +291,7 @@ def _show_releases(spec: RunSpec, *, json: bool) -> None:
         options=spec.options,
         privacy=cast("Privacy", spec.privacy),
     )
-    if json:
-        terminal.print_json({"releases": lines})
-    else:
-        terminal.show("", *lines)
+    terminal.print_json({"releases": lines}) if json else terminal.show("", *lines)
 
 
 # What data there are

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from pffl.text import LOWER, UPPER, decimals, figure, shorten, up, visible
 
@@ -33,7 +33,6 @@ MAX_NOTE = 500
 MAX_ROWS, MAX_ON_SCREEN = 30, 8  # of a table, and of one of the first screen
 MAX_NAME, MAX_CELL, MAX_TITLE = 40, 120, 80
 MIN_NAMES = 12  # columns for names
-ROOMY = 76
 STYLES = {
     "good": "bold green",
     "caution": "bold yellow",
@@ -92,7 +91,7 @@ def print_json(plain: object) -> None:
     """Print JSON, and nothing else."""
     from pffl.files import json_text
 
-    sys.stdout.write(json_text(plain, ascii_only=not _takes_unicode(sys.stdout)))
+    sys.stdout.write(json_text(plain, ascii_only=True))
 
 
 def clean(text: str) -> str:
@@ -122,12 +121,8 @@ def warnings_as_notes() -> Iterator[None]:
 def tolerate_any_encoding() -> None:
     """Escape what the terminal's encoding does not have, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
-        if not _takes_unicode(stream) and hasattr(stream, "reconfigure"):
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _takes_unicode(stream: TextIO) -> bool:
-    return (stream.encoding or "").lower().startswith("utf")
 
 
 # Tables
@@ -142,7 +137,6 @@ def name(text: str, longest: int = MAX_NAME) -> Text:
 
 def text_rows(
     rows: Sequence[Mapping[str, Any]],
-    width: int,
     most: int = MAX_ROWS,
     *,
     rule: bool = True,
@@ -156,8 +150,7 @@ def text_rows(
     from rich.table import Table
 
     first, *titles = dict.fromkeys(key for row in rows for key in row)
-    right = (0 if width < ROOMY else 1) if rule else (1 if width < ROOMY else 3)
-    kind = box.SIMPLE_HEAD if rule else None
+    kind, right = (box.SIMPLE_HEAD, 1) if rule else (None, 3)
     table = Table(box=kind, padding=(0, right, 0, 0), pad_edge=False, show_edge=False)
     table.add_column(first, overflow="fold", max_width=MAX_NAME)
     for title in titles:
@@ -189,21 +182,11 @@ def print_rows(
     if rows:
         target = stdout()
         target.print()
-        print_whole(target, text_rows(rows, target.width, most, left=left))
+        print_whole(target, text_rows(rows, most, left=left))
 
 
 def print_whole(console: Console, table: Table) -> None:
-    """Print a table that never cuts a number.
-
-    Where the terminal is too narrow, names take more lines, then all lines wrap.
-    """
-    from rich.cells import cell_len
-
-    names, needed = table.columns[0], _width_of(console, table)
-    if needed > console.width:
-        longest = max((cell_len(str(cell)) for cell in names.cells), default=0)
-        used = min(MAX_NAME, longest)
-        names.max_width = max(MIN_NAMES, used - (needed - console.width))
+    """Print a table that never cuts a number: what is too wide, the terminal wraps."""
     width, console.width = console.width, max(console.width, _width_of(console, table))
     console.print(table)
     console.width = width
@@ -238,9 +221,9 @@ def print_screen(console: Console, c: Conclusions) -> None:
     """Show group losses, error rates, and three verdicts."""
     from pffl.evidence import tables
 
-    console.print(_headline(c, console.width), style="bold")
+    console.print(_headline(c), style="bold", soft_wrap=True)
     console.print()
-    print_whole(console, _loss_table(c, console.width))
+    print_whole(console, _loss_table(c))
     console.print()
     if groups := c.rates:
         compared = any(group.error.unconstrained is not None for group in groups)
@@ -254,10 +237,8 @@ def print_screen(console: Console, c: Conclusions) -> None:
     print_verdicts(console, c)
 
 
-def _headline(c: Conclusions, width: int) -> str:
-    """Say what was run on what, as far as it fits."""
-    from rich.cells import cell_len
-
+def _headline(c: Conclusions) -> str:
+    """Say what was run on what."""
     from pffl.evidence import tables
     from pffl.evidence.figures import named
     from pffl.evidence.record import Training, known
@@ -277,9 +258,6 @@ def _headline(c: Conclusions, width: int) -> str:
         parts[2] += f" · {clipped}"
     if isinstance(e.training, Training):
         parts.append(str(e.training.method.get("kind", "")))
-        parts.append(f"{e.training.rounds:,} rounds")
-    while len(parts) > 3 and cell_len(" · ".join(parts)) > width:
-        parts.pop()
     return " · ".join(filter(None, parts))
 
 
@@ -308,21 +286,17 @@ def _digits_of(cells: Sequence[CellResult]) -> int:
     return digits
 
 
-def _loss_table(c: Conclusions, width: int) -> Table:
+def _loss_table(c: Conclusions) -> Table:
     """Return the mean loss of each group, the worst first, next to its bound.
 
     Under noise groups stay as they are: it may have chosen the worst.
     """
     from pffl.evidence import tables
-
-    def excess(cell: CellResult) -> float:
-        losses = (cell.before_train_loss, cell.train_loss, cell.test_loss)
-        there = [loss for loss in losses if loss is not None and not math.isnan(loss)]
-        return max(there, default=-math.inf) - (cell.bound or 0.0)
+    from pffl.figures import excess
 
     e, cells, (here, apart) = c.evidence, list(c.cells), tables.splits(c.evidence)
     if e.noise is None:
-        cells.sort(key=excess, reverse=True)
+        cells.sort(key=lambda cell: excess(vars(cell)))
     digits = _digits_of(cells)
     other = "squared error" if e.model.kind == "least-squares" else "loss"
     title = f"mean {'log loss' if e.labels else other}"
@@ -339,7 +313,7 @@ def _loss_table(c: Conclusions, width: int) -> Table:
         rows.append({**row, "bound": _fixed(cell.bound, digits)})
     empty = [key for key in rows[0] if all(str(row[key]) == "–" for row in rows)]
     rows = [{k: v for k, v in row.items() if k not in empty} for row in rows]
-    return text_rows(rows, width, MAX_ON_SCREEN, rule=False)
+    return text_rows(rows, MAX_ON_SCREEN, rule=False)
 
 
 def _loss(c: Conclusions, cell: CellResult, split: Split, digits: int) -> Text:
@@ -350,11 +324,8 @@ def _loss(c: Conclusions, cell: CellResult, split: Split, digits: int) -> Text:
 
     text = _fixed(cell.train_loss if split == "train" else cell.test_loss, digits)
     if (ends := tables.ends_of(c, cell, split)) is not None:
-        low, high = (
-            _fixed(ends[0], digits, ROUND_FLOOR),
-            _fixed(ends[1], digits, ROUND_CEILING),
-        )
-        text = f"{low}–{high}"
+        roundings = zip(ends, (ROUND_FLOOR, ROUND_CEILING), strict=True)
+        text = "–".join(_fixed(end, digits, rounding) for end, rounding in roundings)
     over = tables.above(c, cell, split)
     return Text(f"{tables.ABOVE * over}{text}", style=STYLES["bad"] if over else "")
 
@@ -380,7 +351,7 @@ def _rate_table(
             shown = [None if x is None else f"{x:.2f}" for x in ratio.values()]
             row["all"] = f"ratio {_arrow(*shown)}"
         rows.append(row)
-    table = text_rows(rows, console.width, rule=False)
+    table = text_rows(rows, rule=False)
     if _width_of(console, table) <= console.width:
         return table
     ranked = sorted(groups, key=lambda group: -group.error.people)
@@ -388,7 +359,7 @@ def _rate_table(
         {"": g} | {r[""].replace(" ", "\n"): re.sub("^ratio.*", "", r[g]) for r in rows}
         for g in ("all", *(group.group for group in ranked))
     ]
-    return text_rows(turned, console.width, MAX_ON_SCREEN + 1, rule=False)
+    return text_rows(turned, MAX_ON_SCREEN + 1, rule=False)
 
 
 def _is_test(groups: Sequence[GroupRates]) -> bool:
@@ -494,9 +465,7 @@ def print_details(c: Conclusions) -> None:
     from pffl.evidence.record import Training
 
     e = c.evidence
-    cells = tables.table(c, tables.by_urgency(c.cells))
     notes = [tables.meanings(tables.columns(c, c.cells)), *e.notes]
-    notes += ["synthetic data: no real person is described"] * bool(e.data.synthetic)
     notes += [tables.rates_in_words(c)] * bool(e.labels)
     notes += [c.limits] if c.limits else []
     if isinstance(e.training, Training):
@@ -508,8 +477,8 @@ def print_details(c: Conclusions) -> None:
         notes += [run.chosen] if run.chosen else []
     if e.data.notes:
         print_remarks(e.data.notes, above="")
-    found = (tables.path_table(c), cells, tables.rate_table(c))
-    for rows in found:
+    cells = tables.table(c, tables.by_urgency(c.cells))
+    for rows in (tables.path_table(c), cells, tables.rate_table(c)):
         print_rows(rows)
     print_remarks(notes)
     sentences = [f"{one.title}: {one.sentence}" for one in tables.verdicts(c)]

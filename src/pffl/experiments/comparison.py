@@ -59,7 +59,7 @@ from pffl.experiments.trial import (
     few_people,
     measures,
 )
-from pffl.figures import Plot, fronts
+from pffl.figures import Plot, fronts, measure_name
 from pffl.figures import differences as differences_chart
 from pffl.files import Journal
 from pffl.methods import METHODS
@@ -114,7 +114,6 @@ def compare(
     reference: str | None = None,
     measure: str = "worst_cell_loss",
     allowance: float = ALLOWANCE,
-    margin: float | None = None,
     least_people: int = MIN_PEOPLE,
     jobs: int = 1,
     out: str | os.PathLike[str] | None = None,
@@ -151,9 +150,6 @@ def compare(
     measure, allowance
         By what trials are chosen and judged, and how much more validation error than
         the reference has a chosen trial may have.
-    margin
-        A difference that does not matter, for the word "same". Default: 0.01, and
-        0.005 of the error.
     least_people
         People that a cell needs, on every seed, to be the worst.
     jobs
@@ -232,10 +228,10 @@ def compare(
             report(f"seed {number}", len(seen), len(numbers))
     if all(record.reason for record in records):
         raise NotMetError("all-failed", reason=records[0].reason)
-    if margin is None:
-        margin = MARGINS.get(measure, MARGIN)
-    shared = (reference, measure, allowance, margin, least_people)
-    told = {} if "bound" in (grid or {}) else dict(constraint.describe())
+    shared = (reference, measure, allowance, least_people)
+    told = dict(constraint.describe())
+    if "bound" in (grid or {}):
+        del told["bound"]
     found = Comparison(tuple(records), *shared, _correlation(seen), told)
     if folder is not None:
         found.save(folder)
@@ -376,7 +372,7 @@ class Comparison(Record):
     ----------
     records
         One for each method, point and seed.
-    reference, measure, allowance, margin, least_people
+    reference, measure, allowance, least_people
         As for `compare`.
     correlation
         ρ of the column "population": measured, see `overlap`. None where every seed
@@ -389,7 +385,6 @@ class Comparison(Record):
     reference: str
     measure: str = "worst_cell_loss"
     allowance: float = ALLOWANCE
-    margin: float | None = MARGIN
     least_people: int = MIN_PEOPLE
     correlation: float | None = 0.0
     constraint: dict[str, Any] = field(default_factory=dict)
@@ -471,9 +466,6 @@ class Comparison(Record):
     def judge(self, measure: str | None = None) -> dict[str, Judgement]:
         """Judge every method against the reference, all of them together (Holm)."""
         name = measure or self.measure
-        margin = self.margin
-        if name != self.measure:
-            margin = MARGINS.get(name, MARGIN)
         values = {
             method: self._column(chosen.values(), name, "test")
             for method, chosen in self.chosen.items()
@@ -481,7 +473,7 @@ class Comparison(Record):
         apart = {m: v - values[self.reference] for m, v in values.items()}
         del apart[self.reference]
         rho = math.inf if self.correlation is None else self.correlation
-        return judge(apart, margin=margin, correlation=rho)
+        return judge(apart, margin=MARGINS.get(name, MARGIN), correlation=rho)
 
     def differences(self, measure: str | None = None) -> pd.DataFrame:
         """Per method: the difference to the reference on test rows, and its word.
@@ -512,7 +504,7 @@ class Comparison(Record):
     def table(self) -> pd.DataFrame:
         """Per method: mean and standard error of every measure and cost on test rows.
 
-        ``trials`` is how many points were tried, ``models`` how many were different.
+        ``trials`` is how many points were tried.
         """
         import pandas as pd
 
@@ -521,13 +513,11 @@ class Comparison(Record):
             own = [record for record in self.records if record.method == method]
             good = [record for record in chosen.values() if record is not None]
             found = [{**self.values(record), **record.costs} for record in good]
-            seed = [r for r in own if r.seed == own[0].seed]
             out.append(
                 {
                     "method": method,
                     "seeds": len(good),
-                    "trials": len(seed),
-                    "models": len({_model(r) for r in seed if r.sums}),
+                    "trials": sum(record.seed == own[0].seed for record in own),
                     **_averaged(found, (*MEASURES, *COSTS)),
                     "failed": _failures(own),
                 }
@@ -590,7 +580,7 @@ class Comparison(Record):
         else:
             told.append(
                 f"Up to {trials} trials for each method, chosen on validation rows: "
-                f"the smallest {self.measure.replace('_', ' ')} with at most "
+                f"the smallest {measure_name(self.measure)} with at most "
                 f"{self.allowance:g} more error than {self.reference}."
             )
         names = sorted(name for kind, name in self.left_out if kind == "cells")
@@ -626,7 +616,7 @@ class Comparison(Record):
 
     def _repr_html_(self) -> str:
         """Show the table in a notebook; every text is escaped."""
-        words = f"{self.measure} on test rows: difference to {self.reference}"
+        words = f"{measure_name(self.measure)}: difference to {self.reference}"
         drawn = ""
         if len(self.methods) > 1:
             drawn = differences_chart(self.differences(), words)._repr_html_()
@@ -640,13 +630,6 @@ class Comparison(Record):
         texts += [f"{r['method']} failed: {r['failed']}" for r in lines if r["failed"]]
         rows = [{key: files.plain(line[key]) for key in keys} for line in lines]
         return f"Comparison of {len(rows)} methods", texts, rows
-
-
-def _model(record: TrialRecord) -> tuple[float, ...]:
-    """Return training losses to five digits: equal ones are the same model."""
-    cells = record.sums["train"]["cells"]
-    means = np.array(cells["loss"]) / np.maximum(cells["weight"], 1e-300)
-    return (round(record.sums["train"]["risk"], 5), *means.round(5).tolist())
 
 
 def _averaged(
