@@ -379,8 +379,8 @@ def _show_counts(federation: Federation) -> None:
 
 def _show_columns(path: str) -> None:
     """Show the columns of a file, and what is odd about them."""
-    from pffl.data.infer import infer, looks_protected
     from pffl.data.read import read_table
+    from pffl.data.table import infer, looks_protected
     from pffl.errors import DataError, Problems
 
     frame, notes = read_table(path, numbered=True)

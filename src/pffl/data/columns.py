@@ -111,9 +111,6 @@ def encode_values(values: object, what: str) -> tuple[tuple[str, ...], IntArray]
     column = as_column(values)
     if column.ndim != 1:
         raise DataError("wrong-shape:encode-values", what=what, shape=column.shape)
-    if column.dtype.kind == "U":  # text, and no value is missing
-        names, codes = np.unique(column, return_inverse=True)
-        return tuple(names.tolist()), codes
     import pandas as pd
 
     remedy = "; give them a value of their own, such as 'missing', or remove these rows"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data import checks, infer, partition
+from pffl.data import checks, partition
 from pffl.data import table as tables
 from pffl.data.checks import listing, warn
 from pffl.data.columns import (
@@ -239,14 +239,13 @@ class Federation:
         keys = [key.name for key in fields(TableOptions)]
         wrong = [key for key in ("label", "group") if key not in options]
         if wrong := wrong + [key for key in options if key not in keys]:
-            raise UsageError(
-                "wrong-keyword", wrong=listing(map(repr, wrong)), keys=", ".join(keys)
-            )
+            wrong = listing(map(repr, wrong))
+            raise UsageError("wrong-keyword", wrong=wrong, keys=", ".join(keys))
         name = Path(table).stem if isinstance(table, str | os.PathLike) else "table"
         known = tables.encode_table(table, TableOptions(**options))
         federation = cls.from_rows(**known, name=name)
         parts = [silo.rows() for silo in federation.silos]
-        leaks = infer.leak_warnings(known["encoding"], parts)
+        leaks = tables.leak_warnings(known["encoding"], parts)
         for leak in leaks:
             warn(leak)
         ids, who = known["people"] or ((), [])
@@ -336,7 +335,7 @@ class Federation:
         expected = dict.fromkeys(vectors, target.shape[:1])
         if shapes != {"X": (len(target), len(features)), **expected}:
             raise DataError(
-                "wrong-shape:from-arrays", n_features=len(features), shapes=shapes
+                "wrong-shape:from-arrays", width=len(features), shapes=shapes
             )
         labels, weight = tuple[str, ...](), None
         coded: list[tuple[tuple[str, ...], IntArray]] = []
@@ -421,14 +420,8 @@ class Federation:
             if len(counting) > 2 and 2 * rows.weight.max() > rows.weight.sum():
                 most = f"has most of the weight ({rows.weight.max():g})"
                 warn(f"one row of {len(counting):,} {most}")
-        plan = partition.split_index(
-            silo,
-            silo_names,
-            fractions,
-            among=counting,
-            people=people,
-            seed=random_state,
-        )
+        told: Any = {"among": counting, "people": people, "seed": random_state}
+        plan = partition.split_index(silo, silo_names, fractions, **told)
         filled = {name for name, _ in plan}
         if dropped := [name for name in silo_names if name not in filled]:
             notes = (*notes, f"dropped silos without rows: {listing(dropped)}")
@@ -482,15 +475,11 @@ class Federation:
             return self
         with Problems("not private", UsageError) as problems:
             if self.undeclared:
-                problems.add(
-                    "needs-columns",
-                    undeclared=listing(map(repr, self.undeclared)),
-                    remedy=tables.REMEDY,
-                )
-            apart = {s for silo in self.silos for s in silo.splits}
-            apart -= {"train", "test"}
-            if apart:
-                problems.add("not-under-noise:keyed", apart=listing(sorted(apart)))
+                names = listing(map(repr, self.undeclared))
+                problems.add("needs-columns", names=names, remedy=tables.REMEDY)
+            parts = {s for silo in self.silos for s in silo.splits}
+            if apart := sorted(parts - {"train", "test"}):
+                problems.add("not-under-noise:keyed", apart=listing(apart))
         share = self.test_fraction if "test" in self.splits else 0.0
         there = {silo.name: silo for silo in self.silos}
         empty = self.silos[0].rows("train").take(np.zeros(0, np.int64))
@@ -518,9 +507,9 @@ class Federation:
         )
         cut = partition.distribute(rows.take, plan)
         pairs = zip(self.silos, cut, strict=True)
-        silos = [
+        silos = (
             replace(old, splits={**old.splits, **new.splits}) for old, new in pairs
-        ]
+        )
         return replace(self, silos=tuple(silos))
 
     def __len__(self) -> int:

@@ -240,12 +240,8 @@ class Silo:
     def rows(self, split: str = "train") -> Rows:
         """Rows of one split."""
         if split not in self.splits:
-            raise UsageError(
-                "unknown-split:rows",
-                name=self.name,
-                split=split,
-                splits=sorted(self.splits),
-            )
+            name, known = self.name, sorted(self.splits)
+            raise UsageError("unknown-split:rows", name=name, split=split, known=known)
         return self.splits[split]
 
     def __len__(self) -> int:

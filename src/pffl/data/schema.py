@@ -80,16 +80,14 @@ class Schema:
 
     def __post_init__(self) -> None:
         with Problems("schema", DataError) as problems:
-            for what, names in (
-                ("features", self.features),
-                ("protected attributes", tuple(a.name for a in self.attributes)),
-                ("labels", self.labels),
-                *((f"attribute '{a.name}'", a.values) for a in self.attributes),
-            ):
-                if len(set(names)) < len(names):
-                    twice = sorted(
-                        n for n, count in Counter(names).items() if count > 1
-                    )
+            lists = {
+                "features": self.features,
+                "protected attributes": tuple(a.name for a in self.attributes),
+                "labels": self.labels,
+                **{f"attribute '{a.name}'": a.values for a in self.attributes},
+            }
+            for what, names in lists.items():
+                if twice := sorted(n for n, k in Counter(names).items() if k > 1):
                     problems.add("repeated-name:schema", what=what, twice=twice)
             if not self.attributes or not all(a.values for a in self.attributes):
                 problems.add("needs-group:schema")
@@ -159,13 +157,13 @@ class Schema:
 
     def as_dict(self) -> dict[str, object]:
         """Plain form, for files and messages."""
+        more = {"indicators": self.indicators, "words": self.words}
         return {
             "features": list(self.features),
             "attributes": {a.name: list(a.values) for a in self.attributes},
             "labels": list(self.labels),
             "target": self.target,
-            **({"indicators": self.indicators} if self.indicators else {}),
-            **({"words": self.words} if self.words else {}),
+            **{name: places for name, places in more.items() if places},
         }
 
     @cached_property
