@@ -239,8 +239,8 @@ class Federation:
         keys = [key.name for key in fields(TableOptions)]
         wrong = [key for key in ("label", "group") if key not in options]
         if wrong := wrong + [key for key in options if key not in keys]:
-            wrong = listing(map(repr, wrong))
-            raise UsageError("wrong-keyword", wrong=wrong, keys=", ".join(keys))
+            named = listing(map(repr, wrong))
+            raise UsageError("wrong-keyword", wrong=named, keys=", ".join(keys))
         name = Path(table).stem if isinstance(table, str | os.PathLike) else "table"
         known = tables.encode_table(table, TableOptions(**options))
         federation = cls.from_rows(**known, name=name)
