@@ -1,15 +1,18 @@
-"""Run the quick tests, and one run, with the wheel: each Python × lowest, newest.
+"""Use what is built as a user would: each Python × lowest, newest, sdist.
 
-    python tests/matrix.py                    every Python that is there, both sets
+    python tests/matrix.py                    every Python that is there, all three
     python tests/matrix.py --python 3.13      one of them
     python tests/matrix.py --brief            what .ci/run does, in less than a minute
 
-The wheel is built once and installed into a fresh virtual environment for each Python
-and each set of dependencies, with what pip finds where it is configured to look: the
-newest versions, or the lowest that pyproject.toml allows and that have a wheel for that
-Python. The tests are copied to a place outside the repository, so that what they import
-is what was installed. A Python that is absent is skipped and named. The exit code is 1
-if anything fails, or nothing could be run.
+The wheel is installed into a fresh environment with what pip finds: the lowest versions
+that pyproject.toml allows and that have a wheel for that Python, or the newest.
+The quick tests and one run follow, outside the repository, so that what they import is
+what was installed. The newest versions also walk as a user would: README's main command
+and others that need its run, five notebooks of the gallery that need no torch and no
+fairlearn, and the package of examples/outside. From the sdist the quick tests and the
+examples run that it carries. COMPAS is downloaded where it is not cached. A Python that
+is absent is skipped and named. The exit code is 1 if anything fails, or nothing could
+be run.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import tomllib
@@ -27,9 +32,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.test_outside_package import CHECKS, COMPARED, PACKAGE, RUN_FILE  # noqa: E402
+
+SETS = ("lowest", "newest", "sdist")
 PYTHONS = ("3.11", "3.12", "3.13")
 EXTRAS = ("report", "parquet")
 TOOLS = ("pytest", "hypothesis", "cloudpickle")
+QUICK = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "quick")
 BRIEF = (
     "tests/queries",
     "tests/runs",
@@ -61,6 +72,26 @@ BOUND = re.compile(r"([\w-]+)>=([\d.]+)(?:,<[\d.]+)?")
 SHOWN = ("numpy", "scipy", "pandas", "pydantic", "typer", "rich")
 RUN = ("run", "synthetic", "--silos=3", "--bound=0.8", "--seed=0", "--out=here")
 RUN_LEAVES = ("result.json", "certificate.json", "report.html")
+MAIN = re.compile(r"\.venv/bin/pffl (run .*)")
+FOLLOWING = """
+run compas --constraint cbgl --bound 0.7 --seed 0
+predict {run} new.csv -o scores.csv
+audit {run} compas --certify 0.9
+verify {run}
+report {run} -o page.html
+report {run} --card --set 'about.owner=Unit 7'
+reproduce
+site init a
+""".strip().format(run="runs/compas-001")
+NEW = (
+    "import pandas as pd, pffl\n"
+    "f = pffl.datasets.compas()\n"
+    "rows = pd.DataFrame(f.pooled('test').X, columns=f.schema.features)\n"
+    "rows.to_csv('new.csv', index=False)\n"
+)
+NOTEBOOKS = ("ten_lines", "own_table", "bounds", "certify", "hospitals")
+CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+OPTION = re.compile(r"^:\w+:.*$", re.MULTILINE)  # of a cell
 
 
 @dataclass
@@ -68,18 +99,18 @@ class Job:
     """One Python with one set of dependencies, and what came of it."""
 
     version: str
-    lowest: bool
+    which: str
     seconds: dict[str, float] = field(default_factory=dict)
     found: dict[str, str] = field(default_factory=dict)
     tests: str = "-"
     failed: str = ""
 
     def __str__(self) -> str:
-        which = "lowest" if self.lowest else "newest"
         versions = "  ".join(f"{self.found.get(name, '-'):9}" for name in SHOWN)
         times = ", ".join(f"{what} {s:.0f} s" for what, s in self.seconds.items())
         verdict = f"FAILED: {self.failed}" if self.failed else "ok"
-        return f"{self.version}  {which}  {versions}  {self.tests}; {times}; {verdict}"
+        what = f"{self.version}  {self.which}  {versions}"
+        return f"{what}  {self.tests}; {times}; {verdict}"
 
 
 class Failed(Exception):
@@ -148,28 +179,62 @@ def step(
 
 def run(job: Job, python: Path, parts: Path, *, brief: bool) -> None:
     """Install, test, run; the outcome is written into the job."""
-    (wheel,) = parts.glob("pffl-*.whl")
+    kind = "pffl-*.tar.gz" if job.which == "sdist" else "pffl-*.whl"
+    (built,) = parts.glob(kind)
     with tempfile.TemporaryDirectory(prefix="pffl-matrix-") as scratch:
         place = Path(scratch)
         shutil.copytree(parts, place, dirs_exist_ok=True)
         try:
             clock = time.monotonic()
-            own = install(job, python, wheel, place)
+            own = install(job, python, built, place)
             clock = timed(job, "install", clock)
-            job.tests = tests(own, place, brief=brief)
+            if job.which == "sdist":
+                with tarfile.open(built) as packed:
+                    packed.extractall(place, filter="data")
+                place = place / built.name.removesuffix(".tar.gz")
+            told = step([own, *QUICK, *(BRIEF if brief else ())], place)
+            job.tests = told.strip().splitlines()[-1].partition(" in ")[0]
+            if job.which == "sdist":
+                step([own, *QUICK[:-2], "tests/test_examples.py"], place)
             clock = timed(job, "tests", clock)
             step([own, "-m", "pffl", *RUN], place)
             absent = [n for n in RUN_LEAVES if not (place / "here" / n).is_file()]
             if absent:
                 raise Failed(f"'pffl run' left no {', '.join(absent)}")
-            timed(job, "run", clock)
+            clock = timed(job, "run", clock)
+            if job.which == "newest" and not brief:
+                walk(own, built, place)
+                timed(job, "walk", clock)
         except Failed as failed:
             job.failed = str(failed)
 
 
-def gather(parts: Path) -> None:
-    """Build the wheel, and put it with the tests as they are now."""
-    build = ["-m", "pip", "wheel", "--quiet", "--no-deps", "-w", parts, ROOT]
+def walk(own: Path, wheel: Path, place: Path) -> None:
+    """Run what README and the gallery show, and use a package from outside by name."""
+    step([own, "-m", "pip", "install", "-q", "--no-compile", f"{wheel}[flower]"])
+    step([own, "-c", NEW], place)
+    main = MAIN.search((ROOT / "README.md").read_text("utf-8"))
+    assert main is not None
+    for words in (main[1], *FOLLOWING.splitlines()):
+        step([own, "-m", "pffl", *shlex.split(words)], place)
+    for name in NOTEBOOKS:
+        text = (ROOT / "docs" / "gallery" / f"{name}.md").read_text("utf-8")
+        step([own, "-c", OPTION.sub("", "\n".join(CELL.findall(text)))], place)
+    copy = place / "outside"  # a build leaves files beside the sources
+    shutil.copytree(PACKAGE, copy)
+    step([own, "-m", "pip", "install", "-q", "--no-deps", copy])
+    (place / "outside.toml").write_text(RUN_FILE, "utf-8")
+    short = ["run", "outside.toml", "--out", "outside-run"]
+    step([own, "-m", "pffl", *short], place, allowed=(0, 4))  # four rounds may miss it
+    step([own, "-m", "pffl", *COMPARED, "--out", "outside-compared"], place)
+    step([own, "-c", CHECKS], place)
+
+
+def gather(parts: Path, *, brief: bool) -> None:
+    """Build wheel and sdist, and put the tests as they are now with them."""
+    build = [ROOT / "recipe" / "release.py", "--out", parts]
+    if brief:
+        build = ["-m", "pip", "wheel", "--quiet", "--no-deps", "-w", parts, ROOT]
     step([sys.executable, *build])
     leave = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "tests", parts / "tests", ignore=leave)
@@ -183,33 +248,26 @@ def timed(job: Job, what: str, since: float) -> float:
     return now
 
 
-def install(job: Job, python: Path, wheel: Path, place: Path) -> Path:
+def install(job: Job, python: Path, built: Path, place: Path) -> Path:
     """Make the environment; its Python."""
     step([python, "-m", "venv", place / "venv"])
     own = place / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
     constraints = place / "constraints.txt"
-    pins = lowest(job.version) if job.lowest else []
+    pins = lowest(job.version) if job.which == "lowest" else []
     constraints.write_text("\n".join(pins), "utf-8")
-    options = ("-q", "--no-compile", "--only-binary", ":all:", "-c", constraints)
-    what = f"{wheel}[{','.join(EXTRAS)}]"
+    options = ("-q", "--no-compile", "--prefer-binary", "-c", constraints)
+    what = f"{built}[{','.join(EXTRAS)}]"
     step([own, "-m", "pip", "install", *options, what, *TOOLS])
     listed = step([own, "-m", "pip", "list", "--format=freeze"])
     job.found = dict(re.findall(r"^([\w-]+)==(\S+)$", listed, re.MULTILINE))
     return own
 
 
-def tests(own: Path, place: Path, *, brief: bool) -> str:
-    """Run the quick tests, away from the repository; pytest's last line."""
-    command = [own, "-m", "pytest", "-q", "-m", "quick", "-p", "no:cacheprovider"]
-    told = step([*command, *(BRIEF if brief else ())], place)
-    return told.strip().splitlines()[-1].partition(" in ")[0]
-
-
 def main() -> None:
     """Run what is asked for, and show a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--python", choices=PYTHONS, action="append")
-    parser.add_argument("--only", choices=("lowest", "newest"))
+    parser.add_argument("--only", choices=SETS)
     parser.add_argument(
         "--brief",
         action="store_true",
@@ -217,17 +275,18 @@ def main() -> None:
     )
     asked = parser.parse_args()
     versions = asked.python or (PYTHONS[-1:] if asked.brief else PYTHONS)
-    sets = [asked.only] if asked.only else ["lowest", "newest"][asked.brief :]
+    sets = ("newest",) if asked.brief else SETS
+    sets = (asked.only,) if asked.only else sets
     jobs: list[Job] = []
     with tempfile.TemporaryDirectory(prefix="pffl-wheel-") as folder:
-        gather(Path(folder))
+        gather(Path(folder), brief=asked.brief)
         for version in versions:
             python = interpreter(version)
             if python is None:
                 print(f"{version}  is not on this machine: SKIPPED", flush=True)
                 continue
             for which in sets:
-                jobs.append(Job(version, lowest=which == "lowest"))
+                jobs.append(Job(version, which))
                 run(jobs[-1], python, Path(folder), brief=asked.brief)
                 print(jobs[-1], flush=True)
     if any(job.failed for job in jobs):

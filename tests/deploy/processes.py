@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -49,6 +48,10 @@ seed = 0
 baseline = false
 """
 
+REGISTER = (
+    "import sys; from pathlib import Path; from pffl.deploy.coordinator import Launch; "
+    "Launch(Path(sys.argv[1]), Path()).register()"
+)
 HIGHEST = {"number": 100, "flag": 1, "count": 10}
 RANGES = [f'"{name} {k}" = [0, {HIGHEST[name]}]' for name in HIGHEST for k in (1, 2, 3)]
 PRIVATE = f"""{RUN_FILE.replace("rows = 1500", "rows = 6000")}
@@ -100,8 +103,8 @@ class Net:
         self.folder, self.proxy = folder, proxy
         folder.chmod(0o755)
         self.names = [f"site{k}" for k in range(sites)]
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.started: list[subprocess.Popen[bytes]] = []
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.started: list[subprocess.Popen[str]] = []
         lines = [self._init(k, name) for k, name in enumerate(self.names)]
         (folder / "lines.txt").write_text("".join(lines))
         (folder / "run.toml").write_text(run_file)
@@ -197,16 +200,8 @@ class Net:
 
     def register(self) -> None:
         """Let the nodes in."""
-        code = (
-            "import sys; from pathlib import Path; from pffl.deploy.coordinator import "
-            "Launch; Launch(Path(sys.argv[1]), Path()).register()"
-        )
-        subprocess.run(
-            [PYTHON, "-c", code, str(self.study)],
-            env=environment(self.folder),
-            check=True,
-            timeout=PATIENCE,
-        )
+        known = {"env": environment(self.folder), "check": True, "timeout": PATIENCE}
+        subprocess.run([PYTHON, "-c", REGISTER, str(self.study)], **known)
 
     def start_site(self, k: int, *options: str) -> None:
         """Start `pffl site serve`."""
@@ -237,22 +232,31 @@ class Net:
     def spawn(
         self, name: str, words: list[str], user: int | None = None, at=None
     ) -> None:
-        """Start a process in a group of its own, with a log."""
-        log = (self.folder / f"{name}.log").open("ab")
+        """Start a process with a log."""
         place = at or self.folder
         home = {"FLWR_HOME": str(place / "flwr")} if name.startswith("node") else {}
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = self._started([*_as(user), *words], place, log, home)
+
+    def begin(self, *words: object) -> subprocess.Popen[str]:
+        """Start a command of ours, and do not wait for it."""
+        words = (BIN / "pffl", *words)
+        return self._started([*map(str, words)], self.folder, subprocess.PIPE, {})
+
+    def _started(self, words: list[str], place: Path, out, more) -> subprocess.Popen:
+        """Start a process in a group of its own."""
         made = subprocess.Popen(
-            [*_as(user), *words],
+            words,
             cwd=place,
-            env=environment(place) | home,
-            stdout=log,
+            env=environment(place) | more,
+            stdout=out,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
+            text=True,
             start_new_session=True,
         )
-        log.close()
-        self.processes[name] = made
         self.started.append(made)
+        return made
 
     def run(self, out: str = "run", *options: str, code: int = 0) -> Path:
         """`pffl run` of the study; return the run directory."""
@@ -260,20 +264,6 @@ class Net:
         said = self.pffl("run", self.study, "--out", place, *options, code=code)
         (self.folder / f"{out}.said").write_text(said)
         return place
-
-    def begin(self, *words: object) -> subprocess.Popen[str]:
-        """Start a command of ours, and do not wait for it."""
-        made = subprocess.Popen(
-            [str(BIN / "pffl"), *map(str, words)],
-            cwd=self.folder,
-            env=environment(self.folder),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self.started.append(made)  # type: ignore[arg-type]
-        return made
 
     def log(self, name: str) -> str:
         """What a process has said."""
@@ -389,34 +379,35 @@ def end(process: subprocess.Popen[bytes], number: int) -> None:
         process.wait(20.0)
 
 
-def strays(mark: str) -> list[int]:
-    """Processes of a test's own folder that left their group."""
-    found = []
+def running() -> Iterator[tuple[int, str, str]]:
+    """Every process: its command, and what it was started with."""
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            words = (place / "cmdline").read_bytes() + (place / "environ").read_bytes()
-            if mark.encode() in words and int(place.name) != os.getpid():
-                found.append(int(place.name))
-    return found
+            parts = [(place / name).read_bytes() for name in ("cmdline", "environ")]
+            yield (
+                int(place.name),
+                *(p.replace(b"\0", b" ").decode("utf-8", "replace") for p in parts),
+            )
+
+
+def strays(mark: str) -> list[int]:
+    """Processes of a test's own folder that left their group."""
+    own = os.getpid()
+    return [pid for pid, *told in running() if mark in str(told) and pid != own]
 
 
 def children(pid: int, what: str) -> list[int]:
     """Processes below another one whose command has a word."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, ValueError):
-            words = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            if re.search(what, words) and pid in _above(int(place.name)):
-                found.append(int(place.name))
-    return found
+    return [p for p, words, _ in running() if what in words and pid in _above(p)]
 
 
 def _above(pid: int) -> list[int]:
     found = []
-    while pid > 1:
-        text = Path(f"/proc/{pid}/stat").read_text()
-        pid = int(text.rpartition(")")[2].split()[1])
-        found.append(pid)
+    with suppress(OSError):
+        while pid > 1:
+            text = Path(f"/proc/{pid}/stat").read_text()
+            pid = int(text.rpartition(")")[2].split()[1])
+            found.append(pid)
     return found
 
 

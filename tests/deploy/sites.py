@@ -101,11 +101,14 @@ def sites_of(
 
 def engine_of(sites: Mapping[str, Any], agreed: Agreement, **options: Any) -> Remote:
     """Ask sites that are elsewhere, as far as the server can tell."""
-    transport = options.pop("transport", None) or InMemory(
-        {name: site.answer for name, site in sites.items()}
-    )
+    transport = options.pop("transport", None) or InMemory(answers(sites))
     options.setdefault("policy", Policy(seconds=5.0, join_seconds=5.0))
     return Remote(transport, agreed, **options)
+
+
+def answers(sites: Mapping[str, Any]) -> dict[str, Callable[[bytes], bytes]]:
+    """What sites are for a transport in memory."""
+    return {name: site.answer for name, site in sites.items()}
 
 
 def remote(
@@ -119,10 +122,8 @@ def remote(
     """An engine over sites without masks and limits; some of them spoilt."""
     agreed = agree(federation, secure_sum=False, floor=0)
     sites: dict[str, Any] = sites_of(federation, agreed, rules=limits)
-    for name, spoiling in (spoiled or {}).items():
-        sites[name] = spoiling(sites[name])
-    answers = {name: site.answer for name, site in sites.items()}
-    return engine_of({}, agreed, transport=wrap(InMemory(answers)), **options)
+    sites |= {name: spoil(sites[name]) for name, spoil in (spoiled or {}).items()}
+    return engine_of({}, agreed, transport=wrap(InMemory(answers(sites))), **options)
 
 
 def counted(engine: Any, split: str = "train") -> Any:
