@@ -89,6 +89,7 @@ NEW = (
     "rows = pd.DataFrame(f.pooled('test').X, columns=f.schema.features)\n"
     "rows.to_csv('new.csv', index=False)\n"
 )
+DONE = (0, 4)  # 4: a bound is not met, or not certified
 NOTEBOOKS = ("ten_lines", "own_table", "bounds", "certify", "hospitals")
 CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 OPTION = re.compile(r"^:\w+:.*$", re.MULTILINE)  # of a cell
@@ -216,7 +217,7 @@ def walk(own: Path, wheel: Path, place: Path) -> None:
     main = MAIN.search((ROOT / "README.md").read_text("utf-8"))
     assert main is not None
     for words in (main[1], *FOLLOWING.splitlines()):
-        step([own, "-m", "pffl", *shlex.split(words)], place)
+        step([own, "-m", "pffl", *shlex.split(words)], place, allowed=DONE)
     for name in NOTEBOOKS:
         text = (ROOT / "docs" / "gallery" / f"{name}.md").read_text("utf-8")
         step([own, "-c", OPTION.sub("", "\n".join(CELL.findall(text)))], place)
@@ -225,7 +226,7 @@ def walk(own: Path, wheel: Path, place: Path) -> None:
     step([own, "-m", "pip", "install", "-q", "--no-deps", copy])
     (place / "outside.toml").write_text(RUN_FILE, "utf-8")
     short = ["run", "outside.toml", "--out", "outside-run"]
-    step([own, "-m", "pffl", *short], place, allowed=(0, 4))  # four rounds may miss it
+    step([own, "-m", "pffl", *short], place, allowed=DONE)
     step([own, "-m", "pffl", *COMPARED, "--out", "outside-compared"], place)
     step([own, "-c", CHECKS], place)
 
