@@ -15,7 +15,6 @@ number is looked at: a bound, or a split, may be chosen by the forecast.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,6 @@ from pffl.constraints import (
     BoundedGroupLoss,
     Constraint,
     as_constraint,
-    find_cell,
 )
 from pffl.data.checks import listing
 from pffl.data.federation import Federation
@@ -55,12 +53,13 @@ from pffl.prepare import Options, Setting, prepare
 from pffl.problem import Problem
 from pffl.select import try_aside
 from pffl.text import decimals, down, element, text_table, up
+from pffl.typing import BoolArray
 
 if TYPE_CHECKING:
     from pffl.models.predictor import Table
 
 EQUAL = 1e-12  # bounds this close are one
-MOST_CELLS = 30  # whose own smallest bounds are searched for unasked
+MOST_CELLS = 30  # that are looked at alone: of more, none
 FEWEST = 8  # people set aside, for a forecast of their cell
 POWER = 0.8  # a forecast names the rows that are enough in 4 of 5 cases
 MOST_ROWS = 10**9
@@ -175,9 +174,9 @@ class Feasible:
     impossible
         Whether it is proved that the given bounds cannot be met.
     cells
-        The cells that were looked at.
-    left
-        How many were not.
+        Each of them alone, of up to 30. Where rows are elsewhere, a fit of a cell with
+        no more rows than the model has weights would give its rows away: it is left
+        out.
     notes
         What a reader must know.
     forecast
@@ -199,7 +198,6 @@ class Feasible:
     excess: Interval | None
     impossible: bool
     cells: tuple[CellRange, ...]
-    left: int
     notes: tuple[str, ...]
     forecast: CertificateForecast | None = None
 
@@ -274,7 +272,6 @@ def feasible(
     constraint: Constraint | Bound | str | None = None,
     *,
     bounded: bool = True,
-    cells: Sequence[str] = (),
     certify: float | None = None,
     model: Model | None = None,
     engine: str = "local",
@@ -291,10 +288,6 @@ def feasible(
         The groups and their bounds, as for `solve`. Default: every group.
     bounded
         Whether the constraint's bounds are asked for; else it only names cells.
-    cells
-        The cells whose own smallest bound is wanted. Default: all, if they are few.
-        Where rows are elsewhere, those with no more rows than the model has weights are
-        left out.
     certify
         A confidence: forecast whether the bounds can be certified for new people, and
         how many calibration rows that takes. Needs rows that are in this process.
@@ -309,7 +302,7 @@ def feasible(
     Raises
     ------
     UsageError
-        The model is not linear, a cell is not known, or a forecast has no rows.
+        The model is not linear, or a forecast has no rows.
 
     Examples
     --------
@@ -329,24 +322,15 @@ def feasible(
     cells_of = constraint or BoundedGroupLoss(0.0)
     method = Auto(multiplier_bound=1.0, risk_weight=0.0)
     problem, notes = prepared(asker, cells_of, model, method, settings, 0)
-    names, bounds = problem.cells.names, problem.cells.bounds
-    found = {cell: find_cell(cell, names) for cell in cells}
-    if unknown := [cell for cell, place in found.items() if place is None]:
-        raise UsageError("unknown-cell:feasible", unknown=unknown[0], names=list(names))
+    bounds = problem.cells.bounds
     if (why := unmeasurable(problem)) is not None:
         _found(why)
-    places = [z for z in found.values() if z is not None]
-    # Where rows are elsewhere, a fit of a cell with no more rows than the model has
-    # weights would give its rows away.
     least_rows = problem.n_parameters if problem.access.elsewhere else 0
-    allowed = np.flatnonzero(problem.rows > least_rows).tolist()
-    if few := [names[z] for z in places if z not in allowed]:
-        raise UsageError("cell-too-small", few=listing(few))
-    if not places and len(names) <= MOST_CELLS:
-        places = [z for z in allowed if z in _mixed(problem)]
+    places = np.flatnonzero((problem.rows > least_rows) & _mixed(problem)).tolist()
     least, rise = drive(asker, _together(problem, given))
     low, reach = least.enclosed()
-    flows = [find_alone(problem, z) for z in places]
+    few = problem.n_cells <= MOST_CELLS
+    flows = [find_alone(problem, z) for z in places if few]
     return Feasible(
         setting_of(asker).data.name,
         low,
@@ -355,18 +339,17 @@ def feasible(
         None if rise is None else rise.excess(bounds),
         rise is not None and rise.proof(bounds) is not None,
         drive(asker, gather(*flows)),
-        len(names) - len(places),
         notes,
         forecast,
     )
 
 
-def _mixed(problem: Problem) -> list[int]:
-    """Return the cells with several labels: with one, a guess loses nothing."""
+def _mixed(problem: Problem) -> BoolArray:
+    """Say which cells have several labels: with one, a guess loses nothing."""
     labels = problem.schema.n_labels
     shape = (problem.n_cells, -1, labels)
     several = problem.cells.membership.reshape(shape).any(axis=1).sum(axis=1) > 1
-    return np.flatnonzero(several | (labels == 1)).tolist()
+    return np.asarray(several | (labels == 1))
 
 
 def _together(problem: Problem, given: bool) -> Flow[tuple[Least, Least | None]]:

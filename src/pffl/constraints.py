@@ -126,7 +126,7 @@ class Cells:
             unknown = [name for name, place in places.items() if place is None]
             for name in unknown:
                 hint = suggestion(name, (*self.names, *others))
-                problems.add("unknown-cell:bounded", name=name, hint=hint)
+                problems.add("unknown-cell", name=name, hint=hint)
             if not unknown and len(given) < len(bound):
                 problems.add("repeated-bound", bound=list(bound))
             elif not (unknown or given):

@@ -11,11 +11,9 @@ import pytest
 import pffl
 from pffl.data import Federation
 from pffl.engines import Local
-from pffl.errors import UsageError
 from pffl.prepare import Options
 from tests.deploy.sites import remote
 from tests.helpers import make_federation, make_schema
-from tests.raising import raises
 from tests.saddle import Oracle
 
 cp = pytest.importorskip("cvxpy")
@@ -105,12 +103,7 @@ def test_small_cells_are_not_fitted_alone_where_rows_are_elsewhere():
         assert set(pffl.feasible(federation).alone) == {"f", "m"}
     with pytest.warns(UserWarning, match="fewer than 10"):
         found = pffl.feasible(away)
-    assert (found.alone, found.left) == ({}, 2)
-    with (
-        pytest.warns(UserWarning, match="fewer than 10"),
-        raises(UsageError, "cell-too-small", "f"),
-    ):
-        pffl.feasible(away, cells=["f"])
+    assert found.alone == {}
     there = pffl.feasible(remote(people())).alone
     assert there == pytest.approx(pffl.feasible(people()).alone, abs=1e-7)
 

@@ -219,7 +219,6 @@ def _say_how_to_go_on(directory: Path) -> None:
 )
 def feasible(
     draft: Draft,
-    only: list[str] | None = option("Only this group; repeatable.", "GROUP"),
     certify: str | None = option(
         "Forecast a certificate, and rows needed.", "[CONFIDENCE]"
     ),
@@ -253,7 +252,6 @@ def feasible(
         job.federation,
         job.spec.constraint,
         bounded=bounded,
-        cells=only or (),
         certify=None if certify is None else sure,
         model=job.model,
         engine=job.spec.settings.engine,
@@ -273,8 +271,6 @@ def feasible(
     if found.forecast is not None:
         terminal.show("", found.forecast.sentence)
         terminal.print_rows(found.forecast.table)
-    if found.left and not found.cells:
-        terminal.show(f"{found.left:,} groups: name those to look at with --only")
     raise typer.Exit(code)
 
 

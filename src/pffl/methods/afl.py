@@ -25,8 +25,13 @@ import numpy as np
 
 from pffl.constraints import PerSilo
 from pffl.flow import Round, Start, Steps
-from pffl.methods.local import Objective, Trainer, kept_iterate
-from pffl.methods.minimax import DescentAscent, WeightStep
+from pffl.methods.local import (
+    DescentAscent,
+    Objective,
+    Trainer,
+    WeightStep,
+    kept_iterate,
+)
 from pffl.numerics import project_simplex
 from pffl.problem import Problem
 
@@ -39,8 +44,8 @@ class AFL(DescentAscent):
     ----------
     rounds
         T.
-    dual_step_size, ridge
-        η_λ, and the weight of (ridge/2)‖w‖², see `DescentAscent`.
+    dual_step_size
+        η_λ, see `DescentAscent`.
     iterate
         What to return: "average" or "last"; None takes the average for convex models
         (guaranteed) and the last for others.
@@ -58,7 +63,7 @@ class AFL(DescentAscent):
         """Figure 2, with full gradients."""
         names, none = problem.silo_names, np.zeros(problem.n_cells)
         cells = PerSilo(0.0).cells(problem.schema, names)
-        own, ridge = problem.over(cells), self.decay(problem)
+        own, ridge = problem.over(cells), problem.mu
         trainer = Trainer(problem, self, own, cells)
         yield from trainer.tune()
         task = trainer.task

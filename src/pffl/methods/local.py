@@ -42,6 +42,7 @@ STABLE = 1.9  # steps of less than 2/L do not diverge
 MAX_DUAL_MOVE = 10.0  # of a θ in one step: λ changes e^10 times at most
 SECOND_MOMENT_DECAY = 0.99  # β₂ of Adam and Yogi
 MIN_SCALE = 1e-3  # τ of Adam and Yogi
+ANSWER_ROUNDS = 25  # until losses have answered to a step of their weights
 UNTUNED_STEP = 0.1  # η_w where neither the user nor the model's curvature says anything
 
 Iterate = Literal["average", "recent", "last", "best"]
@@ -151,6 +152,25 @@ class Descent(LocalTraining):
         """Build it with as many rounds of J steps as the budget allows."""
         steps = int(parameters.get("local_steps", cls.local_steps))
         return cls(**{**parameters, "rounds": max(1, budget // steps)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescentAscent(Descent):
+    """min_w max_{λ ∈ simplex} Σ_z λ_z L_z(w) + (μ/2)‖w‖², a gradient of each a round.
+
+    AFL over silos, FedMinMax over cells.
+
+    Parameters
+    ----------
+    dual_step_size
+        η_λ; None takes √(2/T)/‖L‖ and then, for convex models, what the losses'
+        answers to the last steps of λ allow. A step that is too long makes λ jump from
+        corner to corner for ever.
+    """
+
+    local_steps: Count = 1
+    rounds: Count = 1000
+    dual_step_size: Positive | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -477,6 +497,36 @@ class DualStep:
             self.size = min(longer, self.largest(now[1]))
             self.growth = self.size / last
         return self.size or 0.0
+
+
+class WeightStep(DualStep):
+    """η_λ of weights on a simplex, looked at when losses have answered to the last."""
+
+    caution = 0.2  # w is still on its way
+
+    def __init__(self, method: DescentAscent, problem: Problem) -> None:
+        super().__init__(
+            method.rounds,
+            method.dual_step_size,
+            problem,
+            lambda _, v: float(np.linalg.norm(v)),
+        )
+        self.calls = 0
+
+    def first(self, r: FloatArray) -> float:
+        """√2, the width of the simplex, over all rounds."""
+        return math.sqrt(2 / self.rounds) / max(float(np.linalg.norm(r)), 1e-6)
+
+    def largest(self, r: FloatArray) -> float:
+        """Return a step across the whole simplex."""
+        return 1.0 / max(float(np.ptp(r)), 1e-12)
+
+    def __call__(self, theta: FloatArray, r: FloatArray) -> float:
+        """Return η_λ after a round at these weights, with the losses at the w sent."""
+        self.calls += 1
+        if self.size is None or self.calls % ANSWER_ROUNDS == 1:
+            return super().__call__(theta, r)
+        return self.size
 
 
 # Step sizes that need no tuning: from how losses curve, and from how they answered.
