@@ -44,8 +44,8 @@ class AFL(DescentAscent):
     ----------
     rounds
         T.
-    dual_step_size
-        η_λ, see `DescentAscent`.
+    dual_step_size, ridge
+        η_λ, and the weight of (ridge/2)‖w‖², see `DescentAscent`.
     iterate
         What to return: "average" or "last"; None takes the average for convex models
         (guaranteed) and the last for others.
@@ -63,7 +63,7 @@ class AFL(DescentAscent):
         """Figure 2, with full gradients."""
         names, none = problem.silo_names, np.zeros(problem.n_cells)
         cells = PerSilo(0.0).cells(problem.schema, names)
-        own, ridge = problem.over(cells), problem.mu
+        own, ridge = problem.over(cells), self.decay(problem)
         trainer = Trainer(problem, self, own, cells)
         yield from trainer.tune()
         task = trainer.task

@@ -49,8 +49,8 @@ class FedMinMax(DescentAscent):
     ----------
     rounds
         T.
-    dual_step_size
-        η_μ, see `DescentAscent`.
+    dual_step_size, ridge
+        η_μ, and the weight of (ridge/2)‖w‖², see `DescentAscent`.
     iterate
         What to return: "last" or "average" (guaranteed for convex models).
     local_steps, step_size, batch_size, …
@@ -64,7 +64,7 @@ class FedMinMax(DescentAscent):
         """Algorithm 1. μ are multipliers only of a minimax problem, with B = 1."""
         if problem.n_cells == 0:
             raise UsageError("needs-constraint:run")
-        own, ridge = problem.over(problem.cells), problem.mu
+        own, ridge = problem.over(problem.cells), self.decay(problem)
         trainer, w = Trainer(problem, self, own), problem.start()
         yield from trainer.tune()
         L, B = self.steepest(trainer.curvatures, ridge), problem.multiplier_bound

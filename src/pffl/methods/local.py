@@ -156,7 +156,7 @@ class Descent(LocalTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class DescentAscent(Descent):
-    """min_w max_{λ ∈ simplex} Σ_z λ_z L_z(w) + (μ/2)‖w‖², a gradient of each a round.
+    """min_w max_{λ ∈ simplex} Σ_z λ_z L_z(w) + (ρ/2)‖w‖², a gradient of each a round.
 
     AFL over silos, FedMinMax over cells.
 
@@ -166,11 +166,18 @@ class DescentAscent(Descent):
         η_λ; None takes √(2/T)/‖L‖ and then, for convex models, what the losses'
         answers to the last steps of λ allow. A step that is too long makes λ jump from
         corner to corner for ever.
+    ridge
+        ρ; None for the model's μ, 0 for none, as in the papers.
     """
 
     local_steps: Count = 1
     rounds: Count = 1000
     dual_step_size: Positive | None = None
+    ridge: NonNegative | None = None
+
+    def decay(self, problem: Problem) -> float:
+        """Weight of (·/2)‖w‖²."""
+        return problem.mu if self.ridge is None else self.ridge
 
 
 @dataclass(frozen=True, eq=False)
