@@ -26,6 +26,8 @@ from pffl.constraints import Cells
 from pffl.errors import UsageError
 from pffl.flow import Bounds, Flow, Run, ask
 from pffl.methods.base import MAX_HESSIAN_PARAMETERS, Method
+from pffl.methods.fedavg import FedAvg
+from pffl.methods.group_weighted import GroupWeighted
 from pffl.methods.local import LocalTraining, Objective
 from pffl.methods.local_bgl import LocalBGL, SiloBounds
 from pffl.models.linear import LinearModel
@@ -74,7 +76,7 @@ def _one_objective(problem: Problem, method: Method) -> Objective | None:
     small = (
         isinstance(model, LinearModel) and model.n_parameters <= MAX_HESSIAN_PARAMETERS
     )
-    if not (trains and method.one_objective and small):
+    if not (trains and type(method) in (FedAvg, GroupWeighted) and small):
         return None
     query = next(replace(method, step_size=1.0).run(problem))
     objective = Objective(

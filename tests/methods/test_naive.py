@@ -117,16 +117,14 @@ def minimum(value, slope, start):
 @KINDS
 def test_fedavg(kind, proximal, weighting):
     at = arena(kind, weighting=weighting, l2=0.03)
-    w, ws = at.zeros, []
+    w = at.zeros
     local = {"steps": 3, "eta": 0.05, "ridge": at.oracle.l2, "pull": proximal}
     for _ in range(6):
         rows = [at.oracle.risk_weights * own for own in at.silos]
         w = sum(c.sum() * at.descend(w, c / c.sum(), **local) for c in rows)
-        ws.append(w)
     method = FedAvg(rounds=6, local_steps=3, step_size=0.05, proximal=proximal)
     run = at.run(method)
     close(run.point.w, w)
-    close(at.point(replace(method, iterate="average")).w, np.mean(ws, axis=0))
     assert run.rounds == 6
 
 

@@ -145,7 +145,6 @@ SAME_AS_FEDAVG: list[tuple[Any, dict[str, Any], float]] = [
             {"participation": 0.5},
             {"server": "momentum", "server_step_size": 0.3},
             {"server": "yogi", "server_step_size": 0.01},
-            {"iterate": "average"},
         )
         for given in [ONE | parameters]
     ],

@@ -11,21 +11,20 @@ Brendan McMahan, Eider Moore, Daniel Ramage, Seth Hampson, Blaise Agüera y Arca
 
 `run` is a generator: each `yield from trainer.descend(w, risk)` sends w to the silos,
 which take lines 3 and 4, and receives the sum of their updates Δ_k; `yield Round(…)`
-tells whoever watches which w would be returned now. `kept_iterate` holds it: the last
-w, or the average of all.
+tells whoever watches which w would be returned now.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Grid
-from pffl.methods.local import Descent, Objective, Trainer, kept_iterate
-from pffl.problem import Problem
+from pffl.methods.local import Descent, Objective, Trainer
+from pffl.problem import Point, Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +35,6 @@ class FedAvg(Descent):
     ----------
     rounds
         Number of rounds.
-    iterate
-        What to return: "last" or "average".
     local_steps, step_size, batch_size, proximal, server, …
         See `LocalTraining`: with them this is also FedProx, FedAvgM, FedAdam, FedYogi.
 
@@ -59,10 +56,8 @@ class FedAvg(Descent):
     ('not met', 21)
     """
 
-    iterate: Literal["last", "average"] = "last"
     name: ClassVar[str] = "fedavg"
     ignores_cells: ClassVar[bool] = True
-    one_objective: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"local_steps": (5, 1, 2, 10, 20)}
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
@@ -71,9 +66,7 @@ class FedAvg(Descent):
         risk = Objective(problem.task, none, risk_weight=1.0)
         trainer, w = Trainer(problem, self), problem.start()  # line 1
         yield from trainer.tune()
-        kept = kept_iterate(trainer, self.iterate)
         for _ in range(self.rounds):  # line 2
             w, _ = yield from trainer.descend(w, risk)  # lines 3 and 4
-            kept.add(w, none)
-            yield Round(kept.point())
-        return kept.point()  # line 5
+            yield Round(Point(w, none))
+        return Point(w, none)  # line 5

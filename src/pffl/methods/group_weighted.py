@@ -19,15 +19,15 @@ is (m_k/p_k)/(|A| m_a): the p_k-mean of the silos' objectives stays the same.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from pffl.constraints import BoundedGroupLoss
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Grid, check_groups
-from pffl.methods.local import Descent, Trainer, kept_iterate
-from pffl.problem import Problem
+from pffl.methods.local import Descent, Trainer
+from pffl.problem import Point, Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,19 +38,15 @@ class GroupWeighted(Descent):
     ----------
     rounds
         T.
-    iterate
-        What to return: "last" or "average".
     by
         Attributes that cut out the groups: None for all of them crossed.
     local_steps, step_size, batch_size, proximal, server, …
         J, η_w and the rest of the local training, see `LocalTraining`.
     """
 
-    iterate: Literal["last", "average"] = "last"
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "group-weighted"
     ignores_cells: ClassVar[bool] = True
-    one_objective: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"local_steps": (5, 1, 2, 10, 20)}
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
@@ -64,9 +60,8 @@ class GroupWeighted(Descent):
         yield from trainer.tune()
         L = trainer.smoothness(shares)
         mean = trainer.weighing(own.cell_weights(shares), L)
-        kept, none = kept_iterate(trainer, self.iterate), np.zeros(problem.n_cells)
+        none = np.zeros(problem.n_cells)
         for _ in range(self.rounds):  # line 2
             w, _ = yield from trainer.descend(w, mean)  # lines 3 and 4
-            kept.add(w, none)
-            yield Round(kept.point())
-        return kept.point()  # line 5
+            yield Round(Point(w, none))
+        return Point(w, none)  # line 5

@@ -96,7 +96,6 @@ class LocalTraining(Method):
     server_step_size: Positive = 1.0
     server_momentum: NonNegative = 0.9
     weighs_updates: ClassVar[bool] = False  # silos by anything else than their p_k
-    one_objective: ClassVar[bool] = False  # every round descends the same one
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,8 +31,8 @@ import numpy as np
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Count, Grid, NonNegative
 from pffl.methods.fedavg import FedAvg
-from pffl.methods.local import Objective, Trainer, kept_iterate
-from pffl.problem import Problem
+from pffl.methods.local import Objective, Trainer
+from pffl.problem import Point, Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,6 @@ class QFFL(FedAvg):
         How much a silo's loss counts: 0 is FedAvg, large q approaches AFL.
     rounds
         T.
-    iterate
-        What to return: "last" or "average".
     local_steps, step_size, batch_size, …
         J, η and the rest of the local training, see `LocalTraining`.
     """
@@ -56,7 +54,6 @@ class QFFL(FedAvg):
     name: ClassVar[str] = "qffl"
     ignores_cells: ClassVar[bool] = True
     weighs_updates: ClassVar[bool] = True
-    one_objective: ClassVar[bool] = False
     grid: ClassVar[Grid] = {"q": (1.0, 0.1, 5.0)}
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
@@ -65,12 +62,10 @@ class QFFL(FedAvg):
         risk = Objective(problem.task, none, risk_weight=1.0, loss_power=self.q)
         trainer, w = Trainer(problem, self), problem.start()  # line 1
         yield from trainer.tune()
-        kept = kept_iterate(trainer, self.iterate)
         for _ in range(self.rounds):  # line 2
             total = yield trainer.query(w, risk)  # lines 3 to 5
             eta = trainer.step_size(risk)
             h = total.powers[0] + total.powers[1] / eta  # η Σ p_k h_k
             w = trainer.move(w, total.update / h)  # line 6
-            kept.add(w, none)
-            yield Round(kept.point())
-        return kept.point()  # line 7
+            yield Round(Point(w, none))
+        return Point(w, none)  # line 7

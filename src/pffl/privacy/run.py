@@ -575,7 +575,8 @@ def _by_rounds(
     if fair:
         step = method.dual_step_size or DUAL_STEP_SIZE
         own = {"dual_rounds": many, "rounds_per_dual": 1, "dual_step_size": step}
-    own |= {"local_steps": 1, "by_mass": True, "iterate": "last"}
+        own["iterate"] = "last"
+    own |= {"local_steps": 1, "by_mass": True}
     chosen = replace(method, step_size=method.step_size or STEP_SIZE, **own)
     steps, value = chosen.run(problem), None
     points, rounds = list[Point](), list[Round]()
