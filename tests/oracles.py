@@ -638,7 +638,7 @@ def ask_evaluation(
     engine: Any, problem: Problem, w: Any, M: float, bets: np.ndarray
 ) -> Evaluated:
     """Evaluate w on training rows."""
-    total = engine.ask(Evaluate(problem.task, w, "train", M, np.zeros(0), bets))
+    total = engine.ask(Evaluate(problem.task, w, "train", M, bets=bets))
     columns = {name: name for name in ("count", "loss", "correct", "positive")}
     columns["bounded"] = "bounded_loss"
     shape = (len(engine.schema.groups), -1)
