@@ -163,11 +163,11 @@ def train_query(
 
 
 def evaluate_query(task: Any, w: np.ndarray, split: str = "test") -> Evaluate:
-    """Ask for all that `evaluate` can tell of a model: trials and bets with it."""
+    """Ask for all that `evaluate` can tell of a model: bets with it."""
     if task.model.n_classes == 0:
         return Evaluate(task, w, split, task.model.loss_bound() or np.inf)
     bets = np.linspace(0.1, 0.95, 3 * len(task.cells)).reshape(-1, 3)
-    return Evaluate(task, w, split, 1.5, np.array([1.2, 4.0]), bets)
+    return Evaluate(task, w, split, 1.5, bets)
 
 
 def witness_query(

@@ -120,11 +120,11 @@ def test_engines_agree_on_weighted_rows_and_equal_copies(kind):
     task = Task(model, cells, np.array([0.2, 0.3, 0.5]))
     w = np.linspace(-0.3, 0.5, model.n_parameters)
     lam = np.linspace(0.01, 0.05, len(cells))
-    M, trials = (3.0, np.array([5.0])) if schema.labels else (np.inf, np.zeros(0))
+    M = 3.0 if schema.labels else np.inf
     sharp = 0.0 if model.n_outputs > 1 else 2.0
     queries = [
         Census(schema),
-        Evaluate(task, w, "train", M, trials),
+        Evaluate(task, w, "train", M),
         Expand(task, w, 2),
         Expand(task, w, directions=np.stack([w, -w[::-1]], axis=1), sharpness=sharp),
         Witness(task, w, 0.3, lam, 0.1 * w),

@@ -21,7 +21,7 @@ import numpy as np
 from pffl.constraints import Cells
 from pffl.errors import UsageError
 from pffl.evidence import proofs
-from pffl.evidence.figures import harmless, tolerance, unmoved
+from pffl.evidence.figures import tolerance, unmoved
 from pffl.evidence.measure import (
     Known,
     Measured,
@@ -29,11 +29,10 @@ from pffl.evidence.measure import (
     expected_rows,
     measure,
     reported,
-    sample,
     training_sample,
 )
 from pffl.evidence.record import Before, Least, Missing, Pair, Sample
-from pffl.flow import Flow, Run, Start, ask, ask_all, gather, rounds, unless_interrupted
+from pffl.flow import Flow, Run, Start, ask_all, gather, rounds, unless_interrupted
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.problem import Problem
@@ -203,31 +202,15 @@ def shipped_sample(
 
     None where no M fits: the sample is then that of the model as it is.
     """
-    model = shown.task.model
-    first, *others = model.loss_bounds or (np.inf,)
-    heaviest = replace(wanted, loss_bound=first).heaviest(shown)
-    asked = Evaluate(
-        shown.task, w, "train", first, np.array(others), weight_bound=heaviest
-    )
-    total = yield from ask(asked)
-    train = sample(["train"], total)
-    bounds = shown.cells.bounds
-    rule = (bounds, tolerance(shown.scales, bounds), model.unit)
-    if np.isfinite(first) and unmoved(train, *rule):
-        return first, train
-    weight = train.of_cells("weight")[:, None]
-    tried = np.divide(
-        total.trials, weight, out=np.full_like(total.trials, np.nan), where=weight > 0
-    )
-    for M, means in zip(others, tried.T, strict=True):
-        if harmless(train.own_means, means, *rule):
-            train = yield from training_sample(shown, w, replace(wanted, loss_bound=M))
-            if unmoved(train, *rule):
-                return M, train
-    if np.isfinite(first):
-        none = replace(wanted, loss_bound=None)
-        train = yield from training_sample(shown, w, none)
-    return None, train
+    bounds, unit = shown.cells.bounds, shown.unit
+    allowed = tolerance(shown.scales, bounds)
+    for M in shown.task.model.loss_bounds:
+        one = replace(wanted, loss_bound=M)
+        train = yield from training_sample(shown, w, one)
+        if unmoved(train, bounds, allowed, unit):
+            return M, train
+    none = replace(wanted, loss_bound=None)
+    return None, (yield from training_sample(shown, w, none))
 
 
 def _unconstrained(

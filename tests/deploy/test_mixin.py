@@ -431,11 +431,10 @@ def test_sums_are_those_of_a_plain_loop():
     x, y, group = apps.people(0, "test", 300)
     w = np.array([[0.0, 0, 0, 0], [2.0, -1, 1, 0.3]])
     loss = apps.losses_of(w, x, y)
-    M, trials, bets = 3.0, [5.0, 8.0], [[0.2, 0.5], [0.1, 0.4]]
+    M, bets = 3.0, [[0.2, 0.5], [0.1, 0.4]]
     query = evaluation(
         [[1, 1, 0, 0], [0, 0, 1, 1]],
         loss_bound=M,
-        trials=np.array(trials),
         bets=np.array(bets),
     )
     sums = apps.GroupSums(asked(query))
@@ -443,22 +442,20 @@ def test_sums_are_those_of_a_plain_loop():
         sums.add(loss[rows], group[rows], y[rows])
     total, _ = read_total(unpack(sums.record()["body"]), query)
     p = np.exp(-loss)
-    cut = {m: -np.log(np.clip(p, np.exp(-m), 1 - np.exp(-m))) for m in (M, *trials)}
+    cut = -np.log(np.clip(p, np.exp(-M), 1 - np.exp(-M)))
     right = ((x @ w.T).argmax(axis=1) == y).astype(float)
     for g in (0, 1):
         here = group == g
         for name, values in (
             ("count", np.ones(300)),
             ("loss", loss),
-            ("bounded_loss", cut[M]),
+            ("bounded_loss", cut),
             ("correct", right),
         ):
             own = total.column(name, of="cells")[g]
             np.testing.assert_allclose(own, values[here].sum())
-        for j, trial in enumerate(trials):
-            np.testing.assert_allclose(total.trials[g, j], cut[trial][here].sum())
         for j, bet in enumerate(bets[g]):
-            u = cut[M][here] / M
+            u = cut[here] / M
             np.testing.assert_allclose(total.logs[g, j, 0], np.log(1 - bet * u).sum())
     np.testing.assert_allclose(total.risk, loss.mean())
 

@@ -72,10 +72,7 @@ def test_slopes_and_products_are_those_of_the_curvature(kind):
     [
         *[("logistic", {"loss_bound": m}, "wrong-loss-bound") for m in (0.1, LOG2)],
         *[("softmax", {"loss_bound": m}, "wrong-loss-bound") for m in (0.1, LOG3)],
-        ("logistic", {"trials": np.array([5.0, LOG2])}, "wrong-loss-bound"),
-        ("softmax", {"trials": np.array([5.0, LOG3])}, "wrong-loss-bound"),
         ("least-squares", {"loss_bound": 3.0}, "wrong-loss-bound"),
-        ("least-squares", {"trials": np.array([3.0])}, "wrong-loss-bound"),
         ("logistic", {"bets": np.full((5, 2), 0.5)}, "wrong-bets"),
         *[
             (

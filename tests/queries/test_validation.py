@@ -266,8 +266,6 @@ def test_an_evaluate_report_that_cannot_be_is_refused(lie, bound):
 
 
 SUM_LIES = {
-    "trial above M": ("trials", lambda a: a + np.array([1e3, 0.0])),
-    "trial below 0": ("trials", put(-0.1, 0, 0)),
     "a gain": ("logs", put(0.1, 0, 0)),
     "below the chord": ("logs", lambda a: a * 2.0),
     "not a number": ("logs", put(np.nan, 0, 0)),

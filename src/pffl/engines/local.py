@@ -1004,10 +1004,7 @@ def evaluate(
 
     def sums_of(pieces: Sequence[Piece]) -> list[FloatArray]:
         """Sum up for each unit, and in the last row for F."""
-        sums = [
-            np.zeros((layout.n_units + 1, len(COLUMNS) + len(q.trials)))
-            for q in queries
-        ]
+        sums = [np.zeros((layout.n_units + 1, len(COLUMNS))) for q in queries]
         for piece in pieces:
             rows = piece.rows
             X, y = layout.X[rows], layout.y[rows]
@@ -1032,20 +1029,18 @@ def evaluate(
 
     bounded = [np.zeros(len(layout) if q.weighs else 0) for q in queries]
     parts = spread(sums_of, layout.pieces(), len(layout))
-    totals, width = [], len(COLUMNS)
+    totals = []
     for query, cut, *each in zip(queries, bounded, *parts, strict=True):
         sums = sum(each[1:], each[0])
         if in_risk.by_unit is not None:
             sums[-1] = in_risk.by_unit @ sums[:-1]
-        cells = layout.cell_sums(task.cells, sums[:-1])
         risk, bounded_risk = sums[-1, MEANS].tolist()
         total = EvaluateTotal(
-            layout.stratum_sums(sums[:-1])[:, :width],
-            cells[:, :width],
+            layout.stratum_sums(sums[:-1]),
+            layout.cell_sums(task.cells, sums[:-1]),
             risk,
             bounded_risk,
             float(task.shares[layout.masses > 0].sum()),
-            cells[:, width:],
             **layout.row_sums(query, cut),
         )
         totals.append(total)

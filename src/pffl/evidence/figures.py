@@ -131,34 +131,20 @@ def tolerance(scales: FloatArray, bounds: FloatArray) -> FloatArray:
     return TOLERANCE * np.maximum(np.minimum(scales, bounds), 0.0)
 
 
-def harmless(
-    own: FloatArray,
-    kept: FloatArray,
-    bounds: FloatArray,
-    allowed: FloatArray,
-    unit: float,
-) -> bool:
-    """Whether limits change no mean loss by much, and carry none across its bound.
-
-    `own` and `kept` are mean training losses of the model and of the predictor that is
-    kept within limits; a bound of 0 or less does not count.
-    """
-    near = np.abs(kept - own) <= np.maximum(MOVED * own, SMALL * unit)
-    met = own - bounds <= allowed
-    same = np.where(met, kept <= bounds * (1 + CROSSED), kept > bounds)
-    return bool((near & (same | (bounds <= 0)))[~np.isnan(own)].all())
-
-
 def unmoved(seen: Sample, bounds: FloatArray, allowed: FloatArray, unit: float) -> bool:
-    """Whether the limits of the shipped predictor are `harmless` on training rows.
+    """Whether limits change no mean training loss by much, nor across its bound.
 
-    To every cell, and to all rows together.
+    Of cells, and of all rows together; a bound of 0 or less does not count.
     """
     own, kept = (
         np.append(seen.mean_of(column), seen.overall(column))
         for column in ("loss", "bounded_loss")
     )
-    return harmless(own, kept, np.append(bounds, 0.0), np.append(allowed, 0.0), unit)
+    bounds, allowed = np.append(bounds, 0.0), np.append(allowed, 0.0)
+    near = np.abs(kept - own) <= np.maximum(MOVED * own, SMALL * unit)
+    met = own - bounds <= allowed
+    same = np.where(met, kept <= bounds * (1 + CROSSED), kept > bounds)
+    return bool((near & (same | (bounds <= 0)))[~np.isnan(own)].all())
 
 
 # Noise

@@ -250,8 +250,7 @@ def gap_flow(
 
 def training_sample(shown: Problem, w: FloatArray, wanted: Wanted) -> Flow[Sample]:
     """Evaluate w on the training rows."""
-    heaviest = wanted.heaviest(shown)
-    M = wanted.cap(shown)
+    M, heaviest = wanted.cap(shown), wanted.heaviest(shown)
     asked = Evaluate(shown.task, w, "train", M, weight_bound=heaviest)
     total = yield from ask(asked)
     return sample(["train"], total)

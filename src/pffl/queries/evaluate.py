@@ -45,7 +45,7 @@ STAKES = ("count", "above", *MOMENTS)
 RISES = ("count", "above", "impossible", "t", "tx")
 IMPOSSIBLE = 744.0  # log loss of a probability that a 64-bit number cannot tell from 0
 MOST = 1e290  # a loss next to its bound: a larger one counts as this
-MAX_TRIALS, MAX_BETS, MAX_LEVELS = 8, 16, 8
+MAX_BETS, MAX_LEVELS = 16, 8
 PREDICTED = RowRange(0.0, 1.0, whole=True, weighted=True)
 BOUNDED = RowRange(0.0, "M", weighted=True)
 ROWS = {
@@ -60,7 +60,6 @@ ROWS = {
 }
 COLUMNS = tuple(ROWS)
 BY_ROW = ("people", "logs", "rises")  # not sums of columns
-TRIED = replace(BOUNDED, high="largest M")
 LOG_SUM = RowRange("log(1 − γ)", "largest log")
 PERSON = (COUNT, COUNT, *[RowRange(0.0, 1.0)] * (len(STAKES) - 2))
 
@@ -80,8 +79,6 @@ class EvaluateTotal(Total):
         Σ p_k × silo k's mean loss, of the model and of the bounded predictor.
     share
         Σ p_k of the silos that have rows in the split.
-    trials
-        Σ s_i × bounded loss per cell, at each M that was to be tried.
     people
         Where a bound on weights was given: sums of `STAKES` over the people of each
         cell. Rows are people where no id is known.
@@ -97,7 +94,6 @@ class EvaluateTotal(Total):
     risk: float = array(row=LOSS)
     bounded_risk: float = array(row=replace(BOUNDED, weighted=False))
     share: float = array(row=AGREED)
-    trials: FloatArray = array("z", "trials", row=TRIED)
     people: FloatArray = array("z", len(STAKES), row=PERSON)
     logs: FloatArray = array("z", "bets", "levels", row=LOG_SUM)
     rises: FloatArray = array("z", "rises", row=RowRange(0.0))
@@ -116,8 +112,6 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
     ----------
     loss_bound
         M of the bounded predictor; infinite without one.
-    trials
-        Other values of M, to be tried.
     bets
         γ of each cell, shape (Z, J), for confidence statements about unseen people.
     weight_bound, levels
@@ -136,7 +130,6 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
 
     split: str = "test"
     loss_bound: float = np.inf
-    trials: FloatArray = vector("any", most=MAX_TRIALS, default_factory=empty)
     bets: FloatArray = vector("z", "any", most=MAX_BETS, default_factory=empty)
     weight_bound: float = np.inf
     levels: FloatArray = vector("z", "any", most=MAX_LEVELS, default_factory=empty)
@@ -151,8 +144,7 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         for name in ("bets", "levels"):
             if getattr(self, name).size == 0:
                 object.__setattr__(self, name, np.zeros((many, 0)))
-        tried = [*self.trials.tolist(), *([M] if np.isfinite(M) else [])]
-        if any(model.loss_bound(bound) != bound for bound in tried):
+        if np.isfinite(M) and model.loss_bound(M) != M:
             raise UsageError("wrong-loss-bound:evaluate")
         if not ((self.bets > 0) & (self.bets <= LARGEST)).all():
             raise UsageError("wrong-bets:evaluate", largest=LARGEST)
@@ -233,8 +225,8 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         """Lengths of the axes of an answer."""
         if self.released:
             return {"n": self.length}
-        own = {"trials": len(self.trials), "bets": self.bets.shape[1]}
-        own |= {"levels": self.levels.shape[1], "rises": len(RISES) * self.rising}
+        own = {"bets": self.bets.shape[1], "levels": self.levels.shape[1]}
+        own |= {"rises": len(RISES) * self.rising}
         return {**super().dims, **own}
 
     @property
@@ -243,7 +235,6 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         return {
             "M": self.loss_bound,
             "M²": self.loss_bound**2,
-            "largest M": float(self.trials.max(initial=0.0)),
             "log(1 − γ)": float(np.log1p(-self.bets.max(initial=0.0))),
             "largest log": np.inf if self.rising else 0.0,
         }
@@ -255,7 +246,7 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         y: FloatArray,
         bounded: Bounded,
     ) -> FloatArray:
-        """Per-example values of `COLUMNS`, and of the trials, shape (n, 8 + trials)."""
+        """Per-example values of `COLUMNS`, shape (n, 8)."""
         cut = bounded(self.loss_bound) if np.isfinite(self.loss_bound) else losses
         blank = np.zeros_like(losses)
         found = [
@@ -267,7 +258,6 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
             blank if classes is None else classes == y,
             blank if classes is None else classes == 1,
             np.ones_like(losses),
-            *(bounded(trial) for trial in self.trials.tolist()),
         ]
         return np.array(found, dtype=np.float64).T  # each column in one piece
 
@@ -343,19 +333,17 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         weighed = self.weighed(columns, view.weight)
         strata = view.stratum_sums(weighed, cells.membership.shape[1])
         here = cells.of_silo(view.index).astype(bool)
-        sums, width = here @ strata, len(COLUMNS)
         share = float(self.task.shares[view.index]) if len(view) else 0.0
         cut = columns[:, COLUMNS.index("bounded_loss")]
         logs = self.row_sums(
             cut, lambda z: here[z][view.stratum], view.person, view.weight
         )
         return EvaluateTotal(
-            strata[:, :width],
-            sums[:, :width],
+            strata,
+            here @ strata,
             share * view.mean(losses) if len(view) else 0.0,
             share * view.mean(cut) if len(view) else 0.0,
             share,
-            sums[:, width:],
             **logs,
         )
 
