@@ -33,14 +33,16 @@ from tests.helpers import (
 from tests.inside import RowRange, array, vector
 from tests.raising import raises
 
+CAPPED = RowRange(0.0, lambda query: query.cap)
+
 
 class SharesTotal(Total):
     """How many examples each cell has below a score, and who they belong to."""
 
     below: np.ndarray = array("z", row=RowRange(0.0, 1.0, whole=True))
     moments: np.ndarray = array("p", "p")
-    own: np.ndarray = array("strata", row=RowRange(0.0, "cap"), per_silo=True)
-    total: float = array(row=RowRange(0.0, "cap"))
+    own: np.ndarray = array("strata", row=CAPPED, per_silo=True)
+    total: float = array(row=CAPPED)
 
 
 class Shares(ModelQuery[SharesTotal]):
@@ -50,10 +52,6 @@ class Shares(ModelQuery[SharesTotal]):
     levels: np.ndarray = vector("z")
     cap: float = 1.0
     split: str = field(default="train", init=False)
-
-    @property
-    def scales(self):
-        return {"cap": self.cap}
 
     def answer(self, view: View) -> SharesTotal:
         model, cells = self.task.model, self.task.cells

@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import (
     MISSING,
     Field,
-    asdict,
     dataclass,
     field,
     fields,
@@ -67,28 +66,24 @@ class RowRange:
     Attributes
     ----------
     low, high
-        Numbers, or names of numbers that the query gives (`Query.scales`).
+        Numbers, or what a query says that they are.
     whole
         Whether it is a whole number; where rows have weights, only if not `weighted`.
     weighted
         Whether it is that times the row's weight s_i.
     """
 
-    low: float | str = -math.inf
-    high: float | str = math.inf
+    low: float | Callable[[Any], float] = -math.inf
+    high: float | Callable[[Any], float] = math.inf
     whole: bool = False
     weighted: bool = False
 
-    def check(
-        self, name: str, sums: FloatArray, n: FloatArray, scales: Mapping[str, float]
-    ) -> None:
+    def check(self, name: str, sums: FloatArray, n: FloatArray, query: Any) -> None:
         """Refuse sums over n rows outside of n·low … n·high, up to rounding."""
         if self.whole and not (sums == np.round(sums)).all():
             raise Refused("implausible-count", name=name)
-        low, high = (
-            scales[end] if isinstance(end, str) else end
-            for end in (self.low, self.high)
-        )
+        ends = (self.low, self.high)
+        low, high = (end(query) if callable(end) else end for end in ends)
         largest = max(abs(end) for end in (1.0, low, high) if math.isfinite(end))
         slack = 0.0 if self.whole else ROUNDING * largest
         under = math.isfinite(low) and (sums < n * (low - slack)).any()
@@ -241,8 +236,8 @@ class Total:
 
     def check_ranges(
         self,
+        query: Query[Any] | None,
         rows: Mapping[str, FloatArray],
-        scales: Mapping[str, float],
         weights: Mapping[str, FloatArray] | None = None,
     ) -> None:
         """Refuse sums that n rows cannot have, and parts of whole numbers.
@@ -262,7 +257,7 @@ class Total:
                 n = rows[axis]
                 if row.weighted and weights is not None:
                     n, row = weights[axis], replace(row, whole=False)
-                row.check(name, column, n.reshape(-1, *[1] * (inner - several)), scales)
+                row.check(name, column, n.reshape(-1, *[1] * (inner - several)), query)
 
 
 T = TypeVar("T", bound=Total)
@@ -413,7 +408,7 @@ class Task:
             "model": dict(self.model.describe()),
             "index": index if apart else 0,
             "share": float(self.shares[index]) if apart else 0.0,
-            "pool": None if self.pool is None else asdict(self.pool),
+            "pool": None if apart else vars(self.pool),
         }
         arrays = {
             "input_mean": inputs.mean,
@@ -607,11 +602,6 @@ class Query(Generic[T_co]):
     def dims(self) -> Dims:
         """Lengths of the axes of an answer."""
         raise NotImplementedError
-
-    @property
-    def scales(self) -> Mapping[str, float]:
-        """Numbers that an answer's ranges name."""
-        return {}
 
     def pooled(self, total: Any, views: Sequence[View]) -> Any:
         """Return the total of silos in this process, put right by their rows."""

@@ -47,20 +47,24 @@ IMPOSSIBLE = 744.0  # log loss of a probability that a 64-bit number cannot tell
 MOST = 1e290  # a loss next to its bound: a larger one counts as this
 MAX_BETS, MAX_LEVELS = 16, 8
 PREDICTED = RowRange(0.0, 1.0, whole=True, weighted=True)
-BOUNDED = RowRange(0.0, "M", weighted=True)
+BOUNDED = RowRange(0.0, lambda query: query.loss_bound, weighted=True)
+SQUARED = RowRange(0.0, lambda query: query.loss_bound**2, weighted=True)
 ROWS = {
     "count": COUNT,
     "loss": LOSS,
     "loss_squared": LOSS,
     "bounded_loss": BOUNDED,
-    "bounded_loss_squared": replace(BOUNDED, high="M²"),
+    "bounded_loss_squared": SQUARED,
     "correct": PREDICTED,
     "positive": PREDICTED,
     "weight": WEIGHT,
 }
 COLUMNS = tuple(ROWS)
 BY_ROW = ("people", "logs", "rises")  # not sums of columns
-LOG_SUM = RowRange("log(1 − γ)", "largest log")
+LOG_SUM = RowRange(
+    lambda query: float(np.log1p(-query.bets.max(initial=0.0))),
+    lambda query: np.inf if query.rising else 0.0,
+)
 PERSON = (COUNT, COUNT, *[RowRange(0.0, 1.0)] * (len(STAKES) - 2))
 
 Bounded = Callable[[float], FloatArray]  # M → the bounded predictor's losses
@@ -228,16 +232,6 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         own = {"bets": self.bets.shape[1], "levels": self.levels.shape[1]}
         own |= {"rises": len(RISES) * self.rising}
         return {**super().dims, **own}
-
-    @property
-    def scales(self) -> Mapping[str, float]:
-        """Numbers that an answer's ranges name."""
-        return {
-            "M": self.loss_bound,
-            "M²": self.loss_bound**2,
-            "log(1 − γ)": float(np.log1p(-self.bets.max(initial=0.0))),
-            "largest log": np.inf if self.rising else 0.0,
-        }
 
     def columns(
         self,

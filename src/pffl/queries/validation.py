@@ -76,7 +76,8 @@ class Gate:
         total.check_size()
         rows, counts = int(total.rows[0]), total.counts[0]
         require(0 <= rows <= MAX_ROWS, "an impossible number of rows")
-        total.check_ranges({"": np.array(float(rows))}, {}, {"": total.weight})
+        every = np.array(float(rows))
+        total.check_ranges(None, {"": every}, {"": total.weight})
         require(rows == int(counts.sum()), "counts do not add up to the rows")
         empty = len(counts) - int(np.count_nonzero(counts))
         require(withheld <= empty, "counts that are withheld and given")
@@ -124,7 +125,7 @@ class Gate:
         rows = _by_axis(census.counts[0], float(census.rows[0]), member)
         masses = _by_axis(census.weights[0], float(census.weight[0]), member)
         weighted = any((masses[axis] != rows[axis]).any() for axis in ("strata", ""))
-        total.check_ranges(rows, query.scales, masses if weighted else None)
+        total.check_ranges(query, rows, masses if weighted else None)
         whole = float(query.task.shares[index]) if census.rows[0] else 0.0
         share, pool = getattr(total, "share", whole), query.task.pool
         agreed = share == whole
