@@ -117,8 +117,8 @@ class Census(Releasable[CensusTotal]):
             u = np.clip(np.nan_to_num(u, nan=0.0), 0.0, 1.0)
             inputs, marks = self.schema.gaps
             u[:, inputs] *= 1.0 - u[:, marks]
-            both = np.rint(np.concatenate([u, u * u], axis=1) * 2.0**UNIT)
-            return short_rows(both, longest).sum(axis=0)
+            both = np.concatenate([u, u * u], axis=1)
+            return short_rows(both, longest).astype(np.int64).sum(axis=0)
 
         return {
             "counts": Part((strata,), 1.0, counts),

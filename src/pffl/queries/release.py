@@ -340,12 +340,10 @@ class ScoredRows:
                 z = np.nan_to_num(scores_alone(model, w, X), nan=0.0)
             long = (np.abs(X) > model.input_bound).any(axis=1)
             X[long] = 0.0
-            inputs = np.rint(X * 2.0**HALF)
             if model.intercept:
-                ones = np.full((len(X), 1), 2.0**HALF)
-                inputs = np.concatenate([inputs, ones], axis=1)
-            longest = math.floor(longest_input(model) * 2.0**HALF) ** 2
-            inputs[long | (_squares(inputs) > longest)] = 0.0
+                X = np.column_stack([X, np.ones(len(X))])
+            inputs = short_rows(X, longest_input(model), HALF)
+            inputs[long] = 0.0
             bounded = np.clip(z, -MAX_SCORE, MAX_SCORE)
             yield cls(model, inputs, bounded, view.y[rows], view.stratum[rows])
 
@@ -357,9 +355,7 @@ class ScoredRows:
     def slopes(self, weights: FloatArray | float = 1.0) -> FloatArray:
         """Slopes times weights from 0 to 1, in whole numbers, (n, outputs)."""
         slopes = self.model.score_slopes(self.z, self.y).reshape(len(self.y), -1)
-        whole = np.rint((slopes.T * weights).T * 2.0**HALF)
-        longest = math.floor(longest_slope(self.model) * 2.0**HALF) ** 2
-        return whole * (_squares(whole) <= longest)[:, None]
+        return short_rows((slopes.T * weights).T, longest_slope(self.model), HALF)
 
     def in_sets(self, values: FloatArray, sets: FloatArray) -> IntArray:
         """Sums over sets of strata of what rows have, rounded up to the grid."""
@@ -417,13 +413,10 @@ def exact(products: FloatArray) -> IntArray:
     return products.astype(np.int64)
 
 
-def short_rows(whole: FloatArray, longest: float) -> IntArray:
-    """Return rows of whole numbers; those that are longer than declared become 0."""
-    most = math.floor(longest * 2.0**UNIT) ** 2
-    return np.where((_squares(whole) <= most)[:, None], whole.astype(np.int64), 0)
-
-
-def _squares(whole: FloatArray) -> IntArray:
-    """Return the squared length of each row of whole numbers, in whole numbers."""
-    numbers = whole.astype(np.int64)
-    return np.asarray((numbers * numbers).sum(axis=1))
+def short_rows(rows: FloatArray, longest: float, unit: int = UNIT) -> FloatArray:
+    """Return rows as whole numbers on the grid 2^−unit; longer ones become 0."""
+    found = np.rint(rows * 2.0**unit)
+    whole = found.astype(np.int64)
+    short = (whole * whole).sum(axis=1) <= math.floor(longest * 2.0**unit) ** 2
+    found[~short] = 0.0
+    return found
