@@ -154,9 +154,7 @@ def _weighted_rows_needed(
     return found
 
 
-holdout = SimpleNamespace(
-    chernoff_upper=mean_bounds.chernoff_upper, split_delta=mean_bounds.split_delta
-)
+holdout = SimpleNamespace(chernoff_upper=mean_bounds.chernoff_upper)
 #: The bound on means for rows that count alike.
 logsum = SimpleNamespace(
     Bets=mean_bounds.Bets,

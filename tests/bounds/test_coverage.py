@@ -70,7 +70,7 @@ def totals(cells: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 def test_coverage_of_chernoff(family: str, silos: int) -> None:
     cells, truth = draw_cells(family, silos)
     counts, sums = totals(cells)
-    delta = holdout.split_delta(DELTA, len(cells))
+    delta = DELTA / len(cells)
     upper = holdout.chernoff_upper(counts, sums, M, delta)
     lower = M - holdout.chernoff_upper(
         counts, np.maximum(M * counts - sums, 0), M, delta
@@ -99,7 +99,7 @@ def test_choosing_among_candidates_needs_the_split() -> None:
     rng, s, n, p = np.random.default_rng(0), 40, 60, 0.3
     wrong = rng.binomial(n, p, (DRAWS, s)).min(axis=1)
     bold = rates.clopper_pearson_upper(wrong, n, delta=DELTA)
-    split = holdout.split_delta(DELTA, 1, s)
+    split = DELTA / s
     safe = rates.clopper_pearson_upper(wrong, n, delta=split)
     assert (bold >= p).mean() < 1 - 5 * DELTA
     assert (safe >= p).mean() >= 1 - DELTA
@@ -120,7 +120,7 @@ def coin_totals(silos: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("silos", [1, 10, 50])
 def test_the_printed_term_fails_where_ours_hold(silos: int) -> None:
     counts, sums, truth = coin_totals(silos)
-    delta = holdout.split_delta(DELTA, len(counts))
+    delta = DELTA / len(counts)
     upper = holdout.chernoff_upper(counts, sums, M, delta)
     assert (upper >= truth).all(axis=1).mean() >= 1 - DELTA
     off = np.abs(sums / counts - truth)

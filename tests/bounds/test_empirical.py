@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pffl.problem import upper_value
 from tests.bounds.problems import Problem, draw, draw_model, draw_multipliers
 from tests.inside import gap as e
 from tests.inside import gap as g
@@ -19,20 +22,15 @@ RADIUS = 3.0
 def measured_gap(
     problem: Problem, w: np.ndarray, lam: np.ndarray, radius: float | None = None
 ) -> float:
-    low = g.lower(
-        problem.lagrangian(w, lam),
-        problem.lagrangian_gradient(w, lam),
-        w,
-        modulus=problem.beta * problem.l2,
-        radius=radius,
+    at = problem.lagrangian(w, lam), problem.lagrangian_gradient(w, lam)
+    if radius is None:
+        low = g.lower_strong(*at, problem.beta * problem.l2)
+    else:
+        low = g.lower_ball(*at, w, radius)
+    weights: Any = SimpleNamespace(
+        risk_weight=problem.beta, multiplier_bound=problem.budget
     )
-    high = g.upper(
-        problem.risk(w),
-        problem.violation(w),
-        risk_weight=problem.beta,
-        multiplier_bound=problem.budget,
-    )
-    return g.gap(high, low)
+    return upper_value(problem.risk(w), problem.violation(w), weights) - low
 
 
 def with_feasible(

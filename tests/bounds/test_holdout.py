@@ -59,7 +59,6 @@ def test_empty_and_tiny_cells_are_vacuous_not_hidden() -> None:
         lambda: h.chernoff_upper(3, np.nan, 1.0, 0.05),
         lambda: h.chernoff_upper(3, 1.0, 1.0, 0.0),
         lambda: h.chernoff_upper(3, 1.0, 1.0, 1.0),
-        lambda: h.split_delta(0.05, 0),
     ],
 )
 def test_refusals(call) -> None:
