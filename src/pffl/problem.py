@@ -356,10 +356,7 @@ def value(
 
 
 def upper_value(risk: float, violation: FloatArray, problem: SaddleTerms) -> float:
-    """Return max over λ of G(w; λ) = βF(w) + B·max(0, max_z r_z(w)).
-
-    `bounds.gap.upper` without its checks: this one is asked for in every round.
-    """
+    """Return max over λ of G(w; λ) = βF(w) + B·max(0, max_z r_z(w))."""
     worst = float(violation.max(initial=0.0))
     return problem.risk_weight * risk + problem.multiplier_bound * worst
 

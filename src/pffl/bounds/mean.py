@@ -356,16 +356,6 @@ def chernoff_upper(
     return np.where(n > 0, M * high, M)
 
 
-def split_delta(delta: float, cells: int = 1, candidates: int = 1) -> float:
-    """Return ``δ/(cells · candidates)``: the union bound.
-
-    If the model was picked among s candidates by looking at the same held-out rows,
-    each candidate gets 1/s of δ. Rows that were not used need no such division.
-    """
-    parts = whole("cells", cells, least=1) * whole("candidates", candidates, least=1)
-    return probability("delta", delta) / float(parts)
-
-
 def logsumexp(terms: FloatArray) -> FloatArray:
     """Return log Σ exp over the last axis, without overflow."""
     most = terms.max(axis=-1, keepdims=True)
