@@ -41,7 +41,7 @@ from pffl.models import (
     Target,
 )
 from pffl.prepare import Options
-from pffl.problem import Point, Problem
+from pffl.problem import Point, Problem, upper_value
 from pffl.queries import Census, Evaluate, Expand, Task, Train, View, Witness
 from tests import inside
 from tests.bounds import uniform

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pffl.problem import upper_value
 from tests.bounds.problems import (
     Problem,
     cvx_means,
@@ -19,7 +18,7 @@ from tests.bounds.problems import (
     draw_model,
     draw_multipliers,
 )
-from tests.oracles import UsageError
+from tests.oracles import UsageError, upper_value
 from tests.oracles import gap as g
 from tests.raising import raises
 
