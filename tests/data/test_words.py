@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.utils import murmurhash3_32
 
 import pffl
 from pffl.data import Attribute, TableEncoder
@@ -25,28 +26,6 @@ from tests.raising import raises
 WIDTH = 1 << 16
 SEX = (Attribute("sex", ("f", "m")),)
 WORDS = ("Fever", "naïve", "Ünïcode", "x_1", "7", "молоко", "乳", "pain", "Pain,", "né")
-
-
-def murmur3(data):
-    """MurmurHash3, 32 bits, seed 0, by its published description; signed."""
-    mask, h = 0xFFFFFFFF, 0
-
-    def mixed(k):
-        k = k * 0xCC9E2D51 & mask
-        k = (k << 15 | k >> 17) & mask
-        return k * 0x1B873593 & mask
-
-    whole = len(data) // 4 * 4
-    for i in range(0, whole, 4):
-        h ^= mixed(int.from_bytes(data[i : i + 4], "little"))
-        h = (h << 13 | h >> 19) & mask
-        h = (h * 5 + 0xE6546B64) & mask
-    if data[whole:]:
-        h ^= mixed(int.from_bytes(data[whole:], "little"))
-    h ^= len(data)
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
-        h = (h ^ h >> shift) * factor & mask
-    return h - (1 << 32) if h >> 31 else h
 
 
 def notes(rows=120, *, seed=0):
@@ -89,7 +68,7 @@ def test_a_word_counts_where_its_hash_says(width):
     expected = np.zeros((len(texts), width))
     for row, text in zip(expected, texts, strict=True):
         for word in re.findall(r"\w+", text.lower()):
-            row[abs(murmur3(word.encode())) % width] += 1
+            row[abs(murmurhash3_32(word.encode())) % width] += 1
     found = count_words(pd.Series(texts), width)
     assert np.array_equal(found.toarray(), expected)
     assert found.has_canonical_format

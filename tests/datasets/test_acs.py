@@ -205,12 +205,9 @@ def test_a_parquet_extract_agrees(tmp_path, whole):
     assert "extract.parquet" in extract.name
 
 
-def extract_csv(path, columns, delimiter=",", newline="\n", prefix=b""):
-    lines = [delimiter.join(columns)]
-    lines += [
-        delimiter.join(str(int(value(p, c))) for c in columns) for p in PEOPLE["NY"]
-    ]
-    path.write_bytes(prefix + newline.join([*lines, ""]).encode())
+def extract_csv(path, columns):
+    rows = [[int(value(p, c)) for c in columns] for p in PEOPLE["NY"]]
+    pd.DataFrame(rows, columns=columns).to_csv(path, index=False)
     return path
 
 
@@ -259,8 +256,6 @@ def test_some_people_of_each_state(zips, whole):
     assert some.rows("test") == 45
     assert any("180 drawn" in note for note in some.notes)
     assert load(zips, people=60, test_fraction=0.25).fingerprint == some.fingerprint
-    other = load(zips, people=60, test_fraction=0.25, random_state=1)
-    assert other.fingerprint != some.fingerprint
     for drawn, own in zip(some.silos, whole.silos, strict=True):
         known = {row.tobytes() for row in own.rows().X}
         for split in ("train", "test"):

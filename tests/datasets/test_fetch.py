@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import sys
 
 import pytest
 
@@ -159,21 +158,3 @@ def test_offline_says_what_to_put_where(tmp_path):
     (tmp_path / "taken").write_text("a file")
     with raises(DataError, "cannot-write", "taken"):
         fetch(file, cache_dir=tmp_path / "taken")
-
-
-def test_two_processes_may_fetch_one_file(tmp_path):
-    program = (
-        "import sys; from pffl.datasets._fetch import RemoteFile, fetch; "
-        "path = fetch(RemoteFile('file.csv', sys.argv[1], (sys.argv[2],)), "
-        "cache_dir=sys.argv[3]); print(len(path.read_bytes()))"
-    )
-    with serve({"/file.csv": BODY}, delay=1.0) as web:
-        url = f"{web.address}/file.csv"
-        call = [sys.executable, "-c", program, sha256(BODY), url, str(tmp_path)]
-        known = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        children = [
-            subprocess.Popen(call, stdout=subprocess.PIPE, env=known) for _ in range(2)
-        ]
-        found = [int(child.communicate(timeout=60)[0]) for child in children]
-    assert found == [len(BODY)] * 2
-    assert os.listdir(tmp_path) == ["file.csv"]

@@ -9,16 +9,8 @@ import pytest
 from pffl import datasets
 from pffl.config import parse
 from pffl.errors import UsageError
-from tests.datasets.acs_files import archive, persons
 from tests.golden import people as golden
 from tests.raising import raises
-
-
-def compas(folder):
-    data = golden.compas_file(300)
-    (folder / "compas.csv").write_bytes(data)
-    own = {"source": folder / "compas.csv", "sha256": golden.sha256(data)}
-    return {**own, "silos": 3}
 
 
 def adult(folder):
@@ -29,12 +21,6 @@ def adult(folder):
         (folder / name).write_bytes(data)
     hashes = tuple(map(golden.sha256, files.values()))
     return {"source": folder, "sha256": hashes, "group": ("sex", "race"), "silos": 2}
-
-
-def acs(folder):
-    for state in ("NY", "WY"):
-        archive(folder, 2018, state, persons(state, 60))
-    return {"source": folder, "group": "sex"}
 
 
 def celeba(folder):
@@ -52,7 +38,7 @@ def synthetic(folder):
 MORE = {"celeba": {"person"}}
 
 
-@pytest.mark.parametrize("options", [acs, adult, celeba, compas, synthetic])
+@pytest.mark.parametrize("options", [adult, celeba, synthetic])
 def test_frames_hold_the_rows_of_the_federation(tmp_path, options):
     name, given = options.__name__, options(tmp_path)
     load = getattr(datasets, name)
