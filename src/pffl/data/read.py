@@ -97,9 +97,8 @@ def read_table(
         frame, notes = next(text.frames(dtype=kinds)), text.notes
         for column, last in frame.iloc[-1].items():
             if isinstance(last, str) and last.strip(" :").casefold() in TOTALS:
-                raise DataError(
-                    "total-line", name=text.path.name, last=last, column=column
-                )
+                where = f"('{last}' in column '{column}')"
+                raise DataError("total-line", name=text.path.name, where=where)
     names = [str(name).strip() for name in frame.columns]
     first = {name: names.index(name) for name in names if name}
     notes = notes + ["columns without a name were left out"] * ("" in names)
@@ -168,9 +167,7 @@ def require(names: Sequence[str], there: Sequence[str], subject: str) -> None:
                 problems.add("missing-column:require", name=name, hint=hint)
         if strange := [repr(name) for name, known in close.items() if not known]:
             hint = f"there are {listing(map(repr, there))}"
-            problems.add(
-                "missing-column:require-2", strange=listing(strange), hint=hint
-            )
+            problems.add("missing-column:several", names=listing(strange), hint=hint)
 
 
 def is_number(text: str) -> bool:

@@ -364,12 +364,7 @@ def _tables(
     there = {state: path for state, path in paths.items() if path.is_file()}
     if not there or (states and len(there) < len(paths)):
         lost = listing(state for state in states or () if state not in there)
-        raise DataError(
-            "file-missing:tables",
-            source=source,
-            lost=lost or "states",
-            archive_name=archive_name("CA"),
-        )
+        raise DataError("file-missing:tables", source=source, lost=lost or "states")
     for state, path in there.items():
         try:
             with (

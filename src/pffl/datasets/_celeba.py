@@ -128,9 +128,8 @@ def celeba(
         people, counts = np.unique(person[held], return_counts=True)
         kept = people[counts >= least_images]
         if not len(kept):
-            raise DataError(
-                "too-few-people:celeba", least_images=least_images, held=int(held.sum())
-            )
+            many = int(held.sum())
+            raise DataError("too-few-people:celeba", least=least_images, held=many)
         if clients is not None and len(kept) > clients:
             drawn = np.random.default_rng(random_state)
             kept = drawn.choice(kept, clients, replace=False)
@@ -196,9 +195,8 @@ def _join_people(who: IntArray, group: BoolArray, silos: int, seed: int) -> IntA
     place = np.empty(len(pictures), dtype=np.int64)
     place[order] = (ends - pictures[order] / 2) * silos // ends[-1]
     if len(np.unique(place)) < silos:
-        raise DataError(
-            "too-few-people:join-people", n_pictures=len(pictures), silos=silos
-        )
+        people = len(pictures)
+        raise DataError("too-few-people:join-people", people=people, silos=silos)
     return place
 
 
@@ -230,9 +228,8 @@ def _open_pictures(place: Path, stack: ExitStack) -> Pictures:
     try:
         archive = stack.enter_context(zipfile.ZipFile(place))
     except (*DAMAGED, OSError) as error:
-        raise DataError(
-            "damaged-file:open-pictures", name=place.name, error=error
-        ) from error
+        name = place.name
+        raise DataError("damaged-file:archive", name=name, error=error) from error
     names = [n for n in archive.namelist() if n.endswith(".jpg") and n[:2] != "__"]
     pictures = {n.rpartition("/")[2]: partial(archive.open, n) for n in names}
     if len(pictures) < len(names):
@@ -263,34 +260,24 @@ def _read_lists(
     with Problems("CelebA", DataError) as problems:
         # The number of pictures, names of attributes, pictures.
         flags = _read_list(attributes, skiprows=1)
-        announced = attributes.read_bytes().partition(b"\n")[0].strip()
-        if announced != str(len(flags)).encode():
-            problems.add(
-                "cut-off",
-                attributes=attributes,
-                n_flags=len(flags),
-                decode=announced.decode(errors="replace")[:20],
-            )
+        told = attributes.read_bytes()[:20].partition(b"\n")[0].decode(errors="replace")
+        if told.strip() != str(n := len(flags)):
+            problems.add("cut-off", path=attributes, n=n, told=told.strip())
         _check_list(attributes, flags, flags.isin([1, -1]).all(axis=1), problems)
-        told: Any = {"header": None, "index_col": 0, "dtype": str}
-        people = (
-            _read_leaf(identities)
-            if leaf
-            else _read_list(identities[0], **told, names=["", "person"])
-        )
+        as_text: Any = {"header": None, "index_col": 0, "dtype": str}
+        if leaf:
+            people = _read_leaf(identities)
+        else:
+            people = _read_list(identities[0], **as_text, names=["", "person"])
         _check_list(identities[0], people, people["person"].str.isdigit(), problems)
         either = flags.index.symmetric_difference(people.index)
         for what, known in (("a person", people.index), ("attributes", flags.index)):
             alone = either.difference(known)
             if len(alone) and not (leaf and what == "a person"):
                 problems.add("lists-differ", what=what, alone=listing(alone))
-        absent = [name for name in wanted if name not in flags]
-        if absent:
-            problems.add(
-                "unknown-attribute",
-                absent=", ".join(map(repr, absent)),
-                columns=", ".join(map(str, flags.columns)),
-            )
+        if absent := listing(repr(name) for name in wanted if name not in flags):
+            there = ", ".join(map(str, flags.columns))
+            problems.add("unknown-attribute", absent=absent, there=there)
     people = people.sort_index()
     shown = flags.loc[people.index, [*wanted]].to_numpy() == 1
     return [*people.index], people["person"].to_numpy(np.int64), shown
@@ -324,14 +311,11 @@ def _check_list(
     path: Path, pictures: pd.DataFrame, fine: pd.Series[bool], problems: Problems
 ) -> None:
     """Note the pictures of a list with values that it cannot have, or listed twice."""
-    bad = pictures.index[~fine.fillna(False).astype(bool)]
-    if len(bad):
-        problems.add("bad-record:check-list", path=path, bad=listing(bad.map(str)))
-    twice = pictures.index[pictures.index.duplicated()]
-    if len(twice):
-        problems.add(
-            "repeated-name:check-list", path=path, twice=listing(twice.map(str))
-        )
+    named = pictures.index.map(str)
+    if bad := listing(named[~fine.fillna(False).astype(bool)]):
+        problems.add("bad-record:check-list", path=path, bad=bad)
+    if twice := listing(named[named.duplicated()]):
+        problems.add("repeated-name:check-list", path=path, twice=twice)
 
 
 def _decode(pictures: Pictures, names: Sequence[str], size: int) -> NDArray[np.uint8]:
@@ -349,9 +333,8 @@ def _decode(pictures: Pictures, names: Sequence[str], size: int) -> NDArray[np.u
     with ThreadPoolExecutor() as pool:
         list(pool.map(work, range(len(names))))
     if damaged:
-        raise DataError(
-            "damaged-pictures", n_damaged=len(damaged), damaged=listing(sorted(damaged))
-        )
+        names = listing(sorted(damaged))
+        raise DataError("damaged-pictures", n=len(damaged), names=names)
     return rows
 
 

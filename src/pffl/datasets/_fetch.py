@@ -129,9 +129,7 @@ def fetch(
                 said = REASONS.get(type(error).__name__, str(error).partition("\n")[0])
                 reasons.append(f"  - {url}: {said}")
     except OSError as error:
-        raise DataError(
-            "cannot-write:fetch", name=file.name, folder=folder, error=error
-        ) from error
+        raise DataError("cannot-write:fetch", folder=folder, error=error) from error
     known_by = f" with SHA-256 {file.sha256}" if file.sha256 else ""
     raise DataError(
         f"[download-failed] '{file.name}' is not in the cache and could not be "
@@ -145,9 +143,8 @@ def _check_copy(file: RemoteFile, path: Path) -> Path:
         raise DataError("file-missing:check-copy", path=path, name=file.name)
     found = files.digest_file(path)
     if file.sha256 not in (None, found):
-        raise DataError(
-            "wrong-hash", path=path, name=file.name, found=found, sha256=file.sha256
-        )
+        own = f"'{file.name}' with SHA-256 {file.sha256}"
+        raise DataError("wrong-hash", path=path, found=found, own=own)
     return path
 
 
