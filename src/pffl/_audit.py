@@ -369,7 +369,6 @@ def outputs_of(
     numbered = Federation.from_arrays(
         np.arange(len(target))[:, None],
         **rows,
-        features=["prediction"],
         classification=not numeric,
         test_fraction=0.0,
     )

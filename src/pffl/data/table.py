@@ -174,7 +174,7 @@ def encode_table(table: Table, options: TableOptions) -> dict[str, Any]:
             problems.add("no-inputs")
         labels = _labels(frame, options, known, problems)
         groups = [_attribute(frame[n], known, problems) for n in options.group]
-        given: Any = known[label].values if label in known else frame[label]
+        given: Any = known[label].values if label in known else frame[label].unique()
         encoder = TableEncoder(
             tuple(columns),
             tuple(groups),
