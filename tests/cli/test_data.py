@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from rich.filesize import decimal
-
 from pffl.datasets import DATASETS
 from tests.datasets.acs_files import archive, persons
 from tests.datasets.server import serve
 from tests.datasets.test_acs import path_of
-from tests.inside import datasets_acs, datasets_fetch
+from tests.inside import datasets_acs
 
 
 def test_data_sets_are_listed_and_fetched_by_name(command):
@@ -18,7 +16,7 @@ def test_data_sets_are_listed_and_fetched_by_name(command):
     assert "'synthetic'" in wrong.err
 
 
-def test_fetch_says_what_it_downloads_and_keeps_the_file(command, monkeypatch, tmp_path):
+def test_a_download_is_said_and_kept(command, monkeypatch, tmp_path):
     packed = archive(tmp_path / "drawn", 2018, "WY", persons("WY", 80)).read_bytes()
     monkeypatch.setenv("PFFL_CACHE_DIR", str(tmp_path / "cache"))
     asked = ("data", "acs", "--set", 'data.states=["WY"]')
