@@ -12,7 +12,7 @@ import pytest
 
 import pffl
 from pffl import runs, verify
-from pffl.constraints import Cells
+from pffl.constraints import CONSTRAINTS, Cells
 from pffl.data import Attribute, Schema
 from pffl.engines import Local
 from pffl.errors import DataError, FederationError, PFFLError, UsageError
@@ -43,12 +43,8 @@ def _imports():
 
 
 @pytest.fixture(autouse=True)
-def _quiet():
-    logger = logging.getLogger("flwr")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(before)
+def _quiet(monkeypatch):
+    monkeypatch.setattr(logging.getLogger("flwr"), "disabled", True)
 
 
 BOUND = 0.66
@@ -67,10 +63,11 @@ def run(strategy, grid=None, *, rounds=25, rate=1.0, classes=2, out=None, start=
     return strategy.solution, result
 
 
-def start(strategy):
-    """Two rounds of any strategy."""
+def start(strategy, rounds=2, grid=None, arrays=None):
+    """Some rounds of any strategy; the model that it ends with."""
     config = flower.ConfigRecord({"rate": 1.0})
-    strategy.start(apps.AppGrid(apps.client()), apps.first(), 2, 60, config)
+    grid = grid or apps.AppGrid(apps.client())
+    return strategy.start(grid, arrays or apps.first(), rounds, 60, config).arrays
 
 
 def asked_by(config, kind):
@@ -87,12 +84,8 @@ def group_means(w, split="train", many=3):
 
 
 def test_the_unchanged_app_leaves_a_group_behind_and_the_mixin_does_not(tmp_path):
-    plain = strategies.FedAvg(fraction_evaluate=0.0)
-    config = flower.ConfigRecord({"rate": 1.0})
-    arrays = plain.start(
-        apps.AppGrid(apps.client()), apps.first(), 25, 60, config
-    ).arrays
-    assert max(group_means(arrays["w"].numpy())) > BOUND + 0.05
+    plain = start(strategies.FedAvg(fraction_evaluate=0.0), 25)
+    assert max(group_means(plain["w"].numpy())) > BOUND + 0.05
     fair = apps.FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN)
     solution, result = run(fair, out=tmp_path / "run")
     assert solution.status == "met"
@@ -138,26 +131,24 @@ def with_mod(inner, mod, *, everywhere=False):
     return app
 
 
+def fair_kind(strategy):
+    return type("Fair", (apps.BoundedGroupLossMixin, getattr(strategies, strategy)), {})
+
+
 @pytest.mark.parametrize(
-    ("wrapper", "mod", "size"),
+    ("side", "mod", "size"),
     [
-        ("DifferentialPrivacyServerSideFixedClipping", None, "clipping_norm"),
-        (
-            "DifferentialPrivacyClientSideAdaptiveClipping",
-            "adaptiveclipping_mod",
-            "initial_clipping_norm",
-        ),
+        ("ServerSideFixed", None, "clipping_norm"),
+        ("ClientSideAdaptive", "adaptiveclipping_mod", "initial_clipping_norm"),
     ],
 )
-def test_over_differential_privacy_the_certificate_says_what_it_covers(
-    wrapper, mod, size
-):
-    app = apps.client() if mod is None else with_mod(apps.client(), getattr(mods, mod))
+def test_over_differential_privacy_the_certificate_says_what_it_covers(side, mod, size):
+    app, wrapper = apps.client(), f"DifferentialPrivacy{side}Clipping"
+    app = app if mod is None else with_mod(app, getattr(mods, mod))
     noise = {"noise_multiplier": 1e-3, "num_sampled_clients": 3, size: 1.0}
-    kind = type("Fair", (apps.BoundedGroupLossMixin, getattr(strategies, wrapper)), {})
     inner = strategies.FedAvg(fraction_evaluate=0.0)
     noise |= {"groups": GROUPS, "labels": LABELS}
-    fair = kind(pffl.BoundedGroupLoss(BOUND), inner, **noise)
+    fair = fair_kind(wrapper)(pffl.BoundedGroupLoss(BOUND), inner, **noise)
     solution, _ = run(fair, apps.AppGrid(app))
     assert solution.status == "met"
     assert "differentially private" in "\n".join(solution.notes)
@@ -205,8 +196,9 @@ def test_all_kinds_of_bounds(case, tmp_path):
 
 def booster(trees):
     """A model in XGBoost's own JSON, as far as FedXgbBagging reads it."""
-    known = {"num_trees": str(len(trees)), "num_parallel_tree": "1"}
-    inner = {"gbtree_model_param": known, "trees": trees, "tree_info": [0] * len(trees)}
+    inner = {"trees": trees, "tree_info": [0] * len(trees)}
+    inner["gbtree_model_param"] = {"num_trees": str(len(trees))}
+    inner["gbtree_model_param"]["num_parallel_tree"] = "1"
     inner["iteration_indptr"] = list(range(len(trees) + 1))
     plain = {"learner": {"gradient_booster": {"model": inner}}}
     return np.frombuffer(json.dumps(plain).encode(), np.uint8)
@@ -214,9 +206,7 @@ def booster(trees):
 
 def trees_of(array):
     """The trees of such a model."""
-    if not len(array):
-        return []
-    plain = json.loads(array.tobytes())
+    plain = json.loads(array.tobytes() or booster([]).tobytes())
     return plain["learner"]["gradient_booster"]["model"]["trees"]
 
 
@@ -260,17 +250,14 @@ def boosted():
 
 def test_models_of_any_bytes_pass_through_as_of_xgboost(tmp_path):
     empty = flower.ArrayRecord([np.frombuffer(b"", np.uint8)])
-    kind = type("Fair", (apps.BoundedGroupLossMixin, strategies.FedXgbBagging), {})
-    plain = strategies.FedXgbBagging(fraction_evaluate=0.0)
-    loose = kind(pffl.BoundedGroupLoss(9.0), **KNOWN)
-    config = flower.ConfigRecord({"rate": 1.0})
-    found = {}
-    for name, one in (("plain", plain), ("loose", loose)):
+    kind = fair_kind("FedXgbBagging")
+    loose, found = kind(pffl.BoundedGroupLoss(9.0), **KNOWN), []
+    for one in (strategies.FedXgbBagging(fraction_evaluate=0.0), loose):
         random.seed(0)  # by which Flower orders the nodes
-        found[name] = one.start(apps.AppGrid(boosted()), empty, 12, 60, config).arrays
+        arrays = start(one, 12, apps.AppGrid(boosted()), empty)
+        found.append(trees_of(arrays["0"].numpy()))
     # Under a bound that binds nobody it is the strategy's own model, or one before.
-    known = trees_of(found["plain"]["0"].numpy())
-    own = trees_of(found["loose"]["0"].numpy())
+    known, own = found
     assert len(own) > 9
     assert own == known[: len(own)]
     fair = kind(pffl.BoundedGroupLoss(0.66), **KNOWN)
@@ -283,30 +270,23 @@ def test_models_of_any_bytes_pass_through_as_of_xgboost(tmp_path):
 
 
 #: A strategy's settings, the training's, whether it is noisy; what is said of the run.
+MET, OPEN = "met", "not converged"
+NOISY = {"rate": 3.0, "rounds": 40}
+ADAM = {"kind": "FairFedAdam", "bound": 0.64}
 ENDS = {
-    "settled": ({}, {}, 0.0, "met"),
-    "the last iterate": ({"iterate": "last"}, {}, 0.0, "met"),
-    "far too long a step": ({"dual_step_size": 150.0}, {}, 0.0, "not converged"),
-    "longer still": ({"dual_step_size": 1500.0}, {}, 0.0, "not converged"),
-    "noise": ({"bound": 0.68}, {"rate": 3.0, "rounds": 40}, 0.2, "met"),
-    "noise, too long": (
-        {"bound": 0.68, "dual_step_size": 150.0},
-        {"rate": 3.0, "rounds": 40},
-        0.2,
-        "not converged",
-    ),
-    "adam": ({"kind": "FairFedAdam", "bound": 0.64}, {"rounds": 30}, 0.0, "met"),
-    "adam, too long": (
-        {"kind": "FairFedAdam", "bound": 0.64, "dual_step_size": 50.0},
-        {"rounds": 30},
-        0.0,
-        "not converged",
-    ),
+    "settled": ({}, {}, 0.0, MET),
+    "the last iterate": ({"iterate": "last"}, {}, 0.0, MET),
+    "far too long a step": ({"dual_step_size": 150.0}, {}, 0.0, OPEN),
+    "longer still": ({"dual_step_size": 1500.0}, {}, 0.0, OPEN),
+    "noise": ({"bound": 0.68}, NOISY, 0.2, MET),
+    "noise, too long": ({"bound": 0.68, "dual_step_size": 150.0}, NOISY, 0.2, OPEN),
+    "adam": (ADAM, {"rounds": 30}, 0.0, MET),
+    "adam, too long": ({**ADAM, "dual_step_size": 50.0}, {"rounds": 30}, 0.0, OPEN),
     "still drifts": (
         {"bound": 5.0, "multiplier_bound": 1e-3},
         {"rate": 0.05, "rounds": 14, "start": 3.0},
         0.0,
-        "not converged",
+        OPEN,
     ),
 }
 
@@ -323,7 +303,7 @@ def test_a_run_settles_or_says_that_it_did_not(name, tmp_path):
     grid = apps.Noisy(apps.client(), noise) if noise else None
     fair = kind(pffl.BoundedGroupLoss(bound), **KNOWN, **given)
     solution, _ = run(fair, grid, **how, out=tmp_path / "run")
-    met = status == "met"
+    met = status == MET
     assert (solution.status, solution.exit_code) == (status, 0 if met else 4)
     assert solution.converged == ("not measurable" if met else "no")
     assert solution.training.settled is met
@@ -399,11 +379,6 @@ def test_a_model_that_runs_away_is_called_so():
     assert np.isfinite(result.arrays["w"].numpy()).all()
 
 
-def problem_of(federation, constraint, model):
-    options = Options(weighting="rows")
-    return prepare(Local(federation), constraint, model, PFFL(), options, 0)[0]
-
-
 def schema_of(labels=tuple(LABELS)):
     return Schema((), (Attribute("group", tuple(GROUPS)),), tuple(labels))
 
@@ -417,12 +392,9 @@ def asked(query=None, weights=None, labels=tuple(LABELS), **changed):
 def evaluation(member, **known):
     """A query about a model of somebody's, on test rows."""
     schema, bare = schema_of(), Reported.of({"number": np.zeros(1)}, "cross_entropy")
-    cells = Cells(
-        tuple(map(str, range(len(member)))),
-        np.zeros(len(member)),
-        np.array(member, bool),
-        np.full(len(member), -1),
-    )
+    many = len(member)
+    names = tuple(map(str, range(many)))
+    cells = Cells(names, np.zeros(many), np.array(member, bool), np.full(many, -1))
     task = Task(bare.bind(schema, bare.inputs), cells, np.ones(1))
     return Evaluate(task, np.zeros(1), "test", **known)
 
@@ -431,12 +403,8 @@ def test_sums_are_those_of_a_plain_loop():
     x, y, group = apps.people(0, "test", 300)
     w = np.array([[0.0, 0, 0, 0], [2.0, -1, 1, 0.3]])
     loss = apps.losses_of(w, x, y)
-    M, bets = 3.0, [[0.2, 0.5], [0.1, 0.4]]
-    query = evaluation(
-        [[1, 1, 0, 0], [0, 0, 1, 1]],
-        loss_bound=M,
-        bets=np.array(bets),
-    )
+    M, bets = 3.0, np.array([[0.2, 0.5], [0.1, 0.4]])
+    query = evaluation([[1, 1, 0, 0], [0, 0, 1, 1]], loss_bound=M, bets=bets)
     sums = apps.GroupSums(asked(query))
     for rows in np.array_split(np.arange(300), 7):
         sums.add(loss[rows], group[rows], y[rows])
@@ -444,14 +412,11 @@ def test_sums_are_those_of_a_plain_loop():
     p = np.exp(-loss)
     cut = -np.log(np.clip(p, np.exp(-M), 1 - np.exp(-M)))
     right = ((x @ w.T).argmax(axis=1) == y).astype(float)
+    columns = {"count": np.ones(300), "loss": loss, "correct": right}
+    columns["bounded_loss"] = cut
     for g in (0, 1):
         here = group == g
-        for name, values in (
-            ("count", np.ones(300)),
-            ("loss", loss),
-            ("bounded_loss", cut),
-            ("correct", right),
-        ):
+        for name, values in columns.items():
             own = total.column(name, of="cells")[g]
             np.testing.assert_allclose(own, values[here].sum())
         for j, bet in enumerate(bets[g]):
@@ -519,14 +484,10 @@ def test_wrong_settings_are_refused_at_once(given, code, named):
 def test_weights_of_examples_are_those_of_the_objective(kind):
     """c_i(λ) over its mean: by hand, row by row."""
     federation = make_federation(sizes=(60, 40, 90))
-    constraint = {
-        "bgl": pffl.BoundedGroupLoss(0.6),
-        "cbgl": pffl.ConditionalBoundedGroupLoss(0.6),
-        "per-silo": pffl.PerSilo(0.6),
-    }[kind]
-    problem = problem_of(federation, constraint, LogisticRegression())
-    rng = np.random.default_rng(0)
-    lam = rng.random(problem.n_cells)
+    constraint, options = CONSTRAINTS[kind](0.6), Options(weighting="rows")
+    known = (constraint, LogisticRegression(), PFFL(), options, 0)
+    problem = prepare(Local(federation), *known)[0]
+    lam = np.random.default_rng(0).random(problem.n_cells)
     found = example_weights(problem, lam)
     m = sum(len(silo.rows("train")) for silo in federation.silos)
     total = 0.0
