@@ -37,7 +37,7 @@ from tests.attacks.product import (
     write_answer,
     write_request,
 )
-from tests.deploy.sites import RUN, agree, keys_of, sites_of
+from tests.deploy.sites import RUN, agree, keys_of, put_back, sites_of
 from tests.helpers import make_federation
 from tests.inside import masked_body
 
@@ -106,13 +106,6 @@ def honest_run(folder: Path) -> Log:
     return log[:-1]
 
 
-def put_back(folder: Path, copy: str) -> None:
-    """Put the first site's folder back as it was."""
-    north = folder / FIRST
-    shutil.rmtree(north)
-    shutil.copytree(folder / copy, north)
-
-
 def read_from(folder: Path, data: Federation, one: tuple[bytes, bytes], said: bytes):
     """What the server reads from one more answer, by those of the run.
 
@@ -153,7 +146,7 @@ def test_a_folder_that_is_put_back_never_sends_two_messages_under_one_mask(
     monday: Monday, copy: str, changed: bool
 ) -> None:
     folder, log = monday
-    put_back(folder, copy)
+    put_back(folder, FIRST, copy)
     data = with_one_more() if changed else people()
     sent_again = [(one, opened(folder, data).answer(one[0])) for one in log]
     found = [read_from(folder, data, one, said) for one, said in sent_again]
@@ -175,7 +168,7 @@ def test_a_folder_that_is_put_back_begins_anew_under_other_masks(
 ) -> None:
     """The server relays the new key with the others' of then, and asks the same."""
     folder, log = monday
-    put_back(folder, "before")
+    put_back(folder, FIRST, "before")
     data = with_one_more() if changed else people()
     key = opened(folder, data).answer(log[0][0])
     asked = read_request(log[1][0])
@@ -187,7 +180,7 @@ def test_a_folder_that_is_put_back_begins_anew_under_other_masks(
 def test_another_query_at_a_step_has_another_mask(monday: Monday) -> None:
     """A copy of before the step does not know that it was answered."""
     folder, log = monday
-    put_back(folder, "during")
+    put_back(folder, FIRST, "during")
     content, before = log[DURING]
     asked = read_request(content)
     first, *rest = asked.bodies
@@ -200,7 +193,7 @@ def test_another_query_at_a_step_has_another_mask(monday: Monday) -> None:
 def test_the_attack_reads_the_row_where_nothing_stops_it(monday: Monday) -> None:
     """A site that does not look at the hash of its rows: the instrument works."""
     folder, log = monday
-    put_back(folder, "during")
+    put_back(folder, FIRST, "during")
     site = believing(opened(folder, with_one_more()))
     said = site.answer(log[DURING][0])
     assert read_from(folder, with_one_more(), log[DURING], said) == ROWS
@@ -215,7 +208,7 @@ def test_secrets_of_a_run_are_for_the_site_alone_and_go_with_it(monday: Monday) 
 
 def test_a_run_that_never_ended_is_forgotten_in_time(monday: Monday) -> None:
     folder, log = monday
-    put_back(folder, "during")
+    put_back(folder, FIRST, "during")
     (path,) = (folder / FIRST / "runs").glob("*")
     hello = read_request(log[0][0])
     opened(folder).answer(write_request(replace(hello, run="tuesday")))

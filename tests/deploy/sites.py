@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -371,6 +372,12 @@ def solve(
     constraint = pffl.BoundedGroupLoss(BOUND)
     known = {"method": method, "random_state": 0, "privacy": terms, **more}
     return pffl.solve(engine, constraint, **known)
+
+
+def put_back(folder: Path, site: str, copy: str) -> None:
+    """Put a site's folder back as it was when it was copied."""
+    shutil.rmtree(folder / site)
+    shutil.copytree(folder / copy, folder / site)
 
 
 def lines_of(folder: Path, name: str) -> list[Any]:

@@ -21,7 +21,13 @@ from pffl.queries import Census, Evaluate, Expand, Pool, Train
 from tests.deploy import sites as made
 from tests.deploy.sites import OPEN, Asker, Server, agree, noisy_census, sites_of
 from tests.helpers import make_federation, make_schema
-from tests.inside import PROTOCOL, RunRecord, read_answer, write_request
+from tests.inside import (
+    PROTOCOL,
+    RunRecord,
+    bodies_digest,
+    read_answer,
+    write_request,
+)
 from tests.raising import raises
 
 
@@ -35,40 +41,35 @@ def w_of(task: Any, size: float = 0.1) -> np.ndarray:
 def test_a_step_is_answered_once_and_repeated_byte_for_byte(tmp_path):
     site = made.small_site(OPEN, tmp_path)
     task = made.problem_of(site).task
-    asker = Asker(site)
-    asked = asker.request(Expand(task, w_of(task), 2))
-    first = site.answer(write_request(asked))
-    assert not read_answer(first).refusal
+    asker, census = Asker(site), Census(site.schema)
+    asked = write_request(asker.request(Expand(task, w_of(task), 2)))
+    first = read_answer(site.answer(asked))
+    assert not first.refusal
     other = Site(site.silo, site.agreement, OPEN, tmp_path)  # another process
     for one in (site, other):
-        again = read_answer(one.answer(write_request(asked)))
-        before = read_answer(first)
-        assert again.bodies[0].arrays.keys() == before.bodies[0].arrays.keys()
-        for name, array in before.bodies[0].arrays.items():
-            assert np.array_equal(again.bodies[0].arrays[name], array)
+        again = read_answer(one.answer(asked))
+        assert bodies_digest(again.bodies) == bodies_digest(first.bodies)
     assert site.memory.queries == 1
     asker.step = 1
-    for request, said in (
-        (asker.request(Expand(task, w_of(task, 0.2)), step=1), "answered once"),
-        (asker.request(Census(site.schema), step=4), "not the one after"),
-        (asker.request(Census(site.schema), step=0), "outside of any step"),
-        (asker.request(Census(site.schema), relay=(b"x",)), "no secure sum"),
-        (asker.request(Census(site.schema), version="9.9"), "9.9"),
-        (asker.request(Census(site.schema), federation="ab" * 32), "abababababab"),
-        (asker.request(Census(site.schema), run="other"), "has not begun"),
+    for changes, said in (
+        ({"step": 4}, "not the one after"),
+        ({"step": 0}, "outside of any step"),
+        ({"relay": (b"x",)}, "no secure sum"),
+        ({"version": "9.9"}, "9.9"),
+        ({"federation": "ab" * 32}, "abababababab"),
+        ({"run": "other"}, "has not begun"),
     ):
-        answer = read_answer(site.answer(write_request(request)))
+        answer = asker.send(census, **changes)
         assert said in answer.refusal
         assert not answer.bodies
-    content = write_request(asker.request(Census(site.schema)))
+    moved = asker.send(Expand(task, w_of(task, 0.2)), step=1)
+    assert "answered once" in moved.refusal
+    content = write_request(asker.request(census))
     ours, theirs = (f'\\"protocol\\": {n}'.encode() for n in (PROTOCOL, PROTOCOL + 1))
-    assert (
-        f"protocol {PROTOCOL}"
-        in read_answer(site.answer(content.replace(ours, theirs))).refusal
-    )
-    assert not asker.send(Census(site.schema)).refusal  # the honest one still is
-    refusals = [entry.body["reason"] for entry in site.memory.entries("refusal")]
-    assert len(refusals) == 8
+    refusal = read_answer(site.answer(content.replace(ours, theirs))).refusal
+    assert f"protocol {PROTOCOL}" in refusal
+    assert not asker.send(census).refusal  # the honest one still is
+    assert len(site.memory.entries("refusal")) == 8
 
 
 def test_a_run_that_ended_does_not_begin_again(tmp_path):
@@ -171,15 +172,12 @@ def test_floor_stops_a_probe_that_reads_a_record_without_it():
 
 def test_nothing_that_leaves_depends_on_who_is_in_a_withheld_cell():
     """Labels of withheld rows swapped within their group: all cells stay the same."""
-    one, two = (
-        made.small_site(Limits(), f1=4, f0=6),
-        made.small_site(Limits(), f1=6, f0=4),
-    )
-    a, b = (Asker(site).ask(Census(site.schema)) for site in (one, two))
+    sites = [made.small_site(Limits(), f1=n, f0=10 - n) for n in (4, 6)]
+    a, b = (Asker(site).ask(Census(site.schema)) for site in sites)
     assert a.counts.tolist() == b.counts.tolist() == [[0, 0, 40, 40]]
     task = made.problem_of(made.small_site(f1=4, f0=6)).task
     query = Evaluate(task, w_of(task), "train")
-    a, b = (Asker(site, "r").ask(query) for site in (one, two))
+    a, b = (Asker(site, "r").ask(query) for site in sites)
     assert a.cells == pytest.approx(b.cells, rel=1e-12)
     assert a.strata == pytest.approx(b.strata, rel=1e-12)
 
@@ -188,15 +186,10 @@ def test_the_floor_acts_on_the_sets_of_the_agreed_constraint():
     """By group where bounds are for groups: few of one label do not bias the rest."""
     schema = make_schema()
     silo = made.make_silo({(0, 0): 9, (0, 1): 30, (1, 0): 5, (1, 1): 4}, schema)
-    hidden = {}
-    for kind in ("bgl", "cbgl"):
+    for kind, hidden in (("bgl", [0, 0, 1, 1]), ("cbgl", [1, 0, 1, 1])):
         run = {"constraint": {"kind": kind, "bound": 0.7}}
         site = Site(silo, made.alone(silo, schema, run=run), Limits(floor=10))
-        hidden[kind] = site.hidden("train").tolist()
-    assert hidden == {
-        "bgl": [False, False, True, True],
-        "cbgl": [True, False, True, True],
-    }
+        assert site.hidden("train").tolist() == hidden
 
 
 def test_debug_logs_and_files_hold_no_group_figure(caplog, capfd, tmp_path):
@@ -204,12 +197,8 @@ def test_debug_logs_and_files_hold_no_group_figure(caplog, capfd, tmp_path):
     sizes = {"f0": 1237, "f1": 1553, "m0": 7, "m1": 1019}
     site = made.small_site(Limits(), tmp_path, **sizes)
     task = made.problem_of(made.small_site(**sizes)).task
-    asker = Asker(site)
-    for query in (
-        Census(site.schema),
-        Evaluate(task, w_of(task), "train"),
-        Expand(task, w_of(task), 2),
-    ):
+    asker, w = Asker(site), w_of(task)
+    for query in (Census(site.schema), Evaluate(task, w, "train"), Expand(task, w, 2)):
         assert asker.ask(query) is not None
         assert asker.send(query, step=asker.step).refusal == ""
         asker.send(Census(site.schema, "test"), step=asker.step)
@@ -226,7 +215,7 @@ def test_debug_logs_and_files_hold_no_group_figure(caplog, capfd, tmp_path):
 def test_another_set_of_sites_and_another_key_are_refused():
     federation = make_federation(3, sizes=(60, 70, 80))
     agreed = agree(federation)
-    server = Server(sites_of(federation, agreed), federation.schema.hash)
+    server = Server(sites_of(federation, agreed))
     server.ask([Census(federation.schema)])
     problem = made.problem_of(server.sites["site 0"])
     task = replace(problem.task, shares=np.ones(1), pool=Pool(4, False, 210.0))
@@ -259,14 +248,12 @@ def test_the_totals_have_the_noise_that_was_agreed_on():
         for silo in data.silos:
             site = Site(silo, agreed, Limits(epsilon=1e2), key=keys[silo.name])
             about = (f"run {k}", silo.name)
-            secrets = {"secret": fixed("mask", *about).hex()}
-            record = RunRecord(
-                site.records.first(f"run {k}"), **secrets, seed=fixed(*about).hex()
-            )
+            secrets = (fixed("mask", *about).hex(), fixed(*about).hex())
+            record = RunRecord(site.records.first(f"run {k}"), *secrets)
             site.records.begin = lambda run, record=record: record
             site.memory.allow = lambda *_: None
             sites[silo.name] = site
-        (total,) = Server(sites, data.schema.hash, run=f"run {k}").ask([query])
+        (total,) = Server(sites, run=f"run {k}").ask([query])
         drawn.append(query.real(total, "counts"))
     true = pffl.engines.Reference(data).ask(Census(data.schema)).counts.sum(axis=0)
     errors = (np.array(drawn) - true).ravel() / (3.0 * np.sqrt(4 / 3))
@@ -286,7 +273,7 @@ def test_private_mode_has_no_floor():
     for site in sites.values():
         site.memory.allow = lambda *_: None
     query = noisy_census(few, 1 / 200, 0.0)
-    (total,) = Server(sites, few.schema.hash).ask([query])
+    (total,) = Server(sites).ask([query])
     true = pffl.engines.Reference(few).ask(Census(few.schema)).counts.sum(axis=0)
     assert np.round(query.real(total, "counts")).tolist() == true.tolist()
 
@@ -299,15 +286,13 @@ def test_the_budget_ends_with_exit_7_and_goes_on_after_a_raise(tmp_path):
     sites = made.members(data, agreed, tmp_path)
     sites["site 1"].limits = Limits(epsilon=1.0)
     known = {"run": "r", "folder": tmp_path / "steps"}
+    engine, log = made.engine_of(sites, agreed, **known), tmp_path / "log"
     with raises(PrivacyBudgetError, "budget-exceeded", "site 1") as e:
-        made.solve(
-            data, made.engine_of(sites, agreed, **known), checkpoint=tmp_path / "log"
-        )
+        made.solve(data, engine, checkpoint=log)
     assert e.value.exit_code == 7
     paid = len(made.lines_of(tmp_path, "site 0"))
     sites = made.members(data, agreed, tmp_path)  # with a larger budget, again
-    engine = made.engine_of(sites, agreed, **known)
-    found = made.solve(data, engine, checkpoint=tmp_path / "log")
+    found = made.solve(data, made.engine_of(sites, agreed, **known), checkpoint=log)
     assert found.evidence.privacy.epsilon <= 2.0 + 1e-9
     accounts = [
         [(one.mu, one.mark, str(one.body)) for one in made.lines_of(tmp_path, name)]
@@ -322,17 +307,15 @@ def test_a_folder_that_is_put_back_draws_the_same_noise(tmp_path):
     data = made.people(3, 100)
     agreed = made.agreement(data)
     query = noisy_census(data, 30.0, 30.0)
-    server = Server(made.members(data, agreed, tmp_path), data.schema.hash)
+    server = Server(made.members(data, agreed, tmp_path))
     server.open()
     shutil.copytree(tmp_path / "site 0", tmp_path / "copy")
     request = server.request([query])
     first = server.send("site 0", request)
-    shutil.rmtree(tmp_path / "site 0")
-    shutil.copytree(tmp_path / "copy", tmp_path / "site 0")
-    site = made.members(data, agreed, tmp_path)["site 0"]
-    again = read_answer(site.answer(write_request(request)))
-    masked = (a.bodies[0].arrays["masked"] for a in (first, again))
-    assert np.array_equal(*masked)
+    made.put_back(tmp_path, "site 0", "copy")
+    server.sites = made.members(data, agreed, tmp_path)
+    again = server.send("site 0", request)
+    assert bodies_digest(again.bodies) == bodies_digest(first.bodies)
 
 
 def test_noise_that_could_be_taken_off_is_refused():
@@ -357,10 +340,8 @@ def test_a_restored_site_is_stopped_by_the_head_that_it_signed(tmp_path):
     engine.end()
     for site in sites.values():
         site.memory.close()
-    shutil.rmtree(tmp_path / "site 0")
-    shutil.copytree(tmp_path / "copy", tmp_path / "site 0")
-    again = made.engine_of(
-        sites_of(federation, agreed, folder=tmp_path), agreed, heads=heads
-    )
+    made.put_back(tmp_path, "site 0", "copy")
+    sites = sites_of(federation, agreed, folder=tmp_path)
+    again = made.engine_of(sites, agreed, heads=heads)
     with raises(FederationError, "site-refused", "'site 0'", "restored"):
         again.ask(Census(federation.schema))
