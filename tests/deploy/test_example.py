@@ -88,14 +88,9 @@ def test_the_apps_run(side, opened, tmp_path, monkeypatch):
             context = Context(1, 1, dict(node), RecordDict(), config)
             return travelled(own(message, context))
 
-    logger = logging.getLogger("flwr")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        grid = Configured({10 + k: (app, {"partition-id": k}) for k in range(3)})
-        server.main(grid, Context(1, 1, {}, RecordDict(), config))
-    finally:
-        logger.setLevel(before)
+    monkeypatch.setattr(logging.getLogger("flwr"), "disabled", True)
+    grid = Configured({10 + k: (app, {"partition-id": k}) for k in range(3)})
+    server.main(grid, Context(1, 1, {}, RecordDict(), config))
     assert (tmp_path / "final_model.pt").is_file()
     if side == "after":
         from pffl import runs, verify

@@ -36,24 +36,10 @@ from tests.inside import (
 from tests.raising import raises
 
 BODY = Parcel({"query": "census", "split": "train"}, {"w": np.arange(3.0)})
-REQUEST = Request(
-    "run",
-    "s" * 64,
-    (BODY, BODY),
-    step=2,
-    relay=(b"one", b"", b"three"),
-    heads={"a": "1"},
-)
-ANSWER = Answer(
-    "run",
-    (masked_body(np.arange(6, dtype=np.uint64)),),
-    "north",
-    2,
-    asked="a",
-    transcript="t",
-    head="h",
-    signature="00",
-)
+KNOWN = {"relay": (b"one", b"", b"three"), "heads": {"a": "1"}}
+REQUEST = Request("run", "s" * 64, (BODY, BODY), step=2, **KNOWN)
+WORDS = masked_body(np.arange(6, dtype=np.uint64))
+ANSWER = Answer("run", (WORDS,), "north", 2, "", "a", "t", "h", "00")
 
 
 def test_what_is_written_is_read():
@@ -146,15 +132,9 @@ def test_a_signature_is_of_one_content_and_one_key():
     signed = replace(ANSWER, signature=own.sign(signed_content(ANSWER)))
     assert own.public.verify(signed_content(signed), signed.signature)
     assert not other.public.verify(signed_content(signed), signed.signature)
-    for changed in (
-        {"site": "south"},
-        {"step": 3},
-        {"asked": "b"},
-        {"head": "x"},
-        {"bodies": ()},
-        {"refusal": "no"},
-    ):
-        found = replace(signed, **changed)
+    others = {"site": "south", "step": 3, "asked": "b", "head": "x", "bodies": ()}
+    for name, value in {**others, "refusal": "no"}.items():
+        found = replace(signed, **{name: value})
         assert not own.public.verify(signed_content(found), signed.signature)
     assert not own.public.verify(b"", "no hexadecimal")
 

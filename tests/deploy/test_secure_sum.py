@@ -71,15 +71,10 @@ def test_a_sum_is_that_of_the_doubles_up_to_the_grid(place: int):
     for name, of in query.answer_type.declared.items():
         if of.per_silo:
             continue
-        want = np.asarray(getattr(plain, name), np.float64)
+        got, want = (np.asarray(getattr(t, name), float) for t in (total, plain))
         close = 3 * 2.0**-48 if place == 0 else 3 * 2.0**-64
-        np.testing.assert_allclose(
-            np.asarray(getattr(total, name), np.float64),
-            want,
-            rtol=1e-15,
-            atol=close + 1e-13 * np.abs(want).max(initial=0.0),
-            err_msg=name,
-        )
+        close += 1e-13 * np.abs(want).max(initial=0.0)
+        np.testing.assert_allclose(got, want, rtol=1e-15, atol=close, err_msg=name)
 
 
 def masked(flats: Sequence[np.ndarray], info: bytes = b"step 1") -> list[np.ndarray]:
@@ -117,12 +112,8 @@ def test_server_and_one_site_of_four_learn_the_sum_of_three_and_no_single_one():
     keys = {name: announced(secret) for name, secret in SECRETS.items()}
     curious = "d"
     for k, name in enumerate("abc"):
-        pair = secure_sum._stream(
-            shared(SECRETS[curious], keys[name]),
-            b"step 1",
-            sorted((curious, name)),
-            600,
-        )
+        both = shared(SECRETS[curious], keys[name])
+        pair = secure_sum._stream(both, b"step 1", sorted((curious, name)), 600)
         bare = secure_sum._minus(hidden[k], pair)  # all that it can take off
         bits = np.unpackbits(bare.view(np.uint8))
         assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(bits.size)

@@ -151,10 +151,9 @@ def test_killed_anywhere_it_loses_nothing_that_was_promised(tmp_path):
         "SiteMemory\nm = SiteMemory(Path(sys.argv[1]))\n"
         "while True: m.add('answer', {}, queries=1); print(m.queries, flush=True)"
     )
+    words = [sys.executable, "-c", code, str(tmp_path)]
     for _ in range(2):
-        with subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE
-        ) as process:
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
             said = [int(process.stdout.readline()) for _ in range(20)]
             os.kill(process.pid, signal.SIGKILL)
             said += [int(line) for line in process.stdout if line.strip()]
@@ -165,12 +164,8 @@ def test_killed_anywhere_it_loses_nothing_that_was_promised(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path):
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(tmp_path)],
-        check=False,
-        capture_output=True,
-    )
-    if done.returncode:
+    words = ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(tmp_path)]
+    if subprocess.run(words, check=False, capture_output=True).returncode:
         pytest.skip("no small disk can be mounted here")
     try:
         memory = SiteMemory(tmp_path)
