@@ -66,12 +66,8 @@ def test_fault_04_empty_conditional_cell():
     constraint = pffl.ConditionalBoundedGroupLoss(0.95)
     with raises(DataError, "empty-cells", "m, class 0"):
         pffl.solve(federation, constraint, random_state=0)
-    solution = pffl.solve(
-        federation,
-        constraint,
-        options=pffl.Options(empty_cells="remove"),
-        random_state=0,
-    )
+    known = {"options": pffl.Options(empty_cells="remove"), "random_state": 0}
+    solution = pffl.solve(federation, constraint, **known)
     names = [row.cell for row in solution.cell_results]
     assert names == ["f, class 0", "f, class 1", "m, class 1"]
     assert "m, class 0" in " ".join(solution.as_dict()["notes"])
@@ -103,12 +99,8 @@ def test_fault_17_very_unequal_silos_answer_as_the_plain_loop():
 def test_fault_17_very_unequal_silos_fit_in_memory():
     # One scaled copy of the rows, and buffers that do not grow with them. Padding the
     # silos to the largest one would take three copies.
-    data = sum(
-        array.nbytes
-        for silo in UNEQUAL.silos
-        for rows in silo.splits.values()
-        for array in (rows.X, rows.y, rows.group)
-    )
+    parts = [rows for silo in UNEQUAL.silos for rows in silo.splits.values()]
+    data = sum(a.nbytes for rows in parts for a in (rows.X, rows.y, rows.group))
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -143,14 +135,8 @@ def attainable():
 def test_fault_27_infeasible_is_never_said_of_bounds_that_can_be_met(seed, attainable):
     # However the model was trained: "infeasible" is a proof, not an impression.
     step = float(np.random.default_rng(seed).uniform(0.0005, 0.05))
-    for method in (
-        FedAvg(rounds=3),
-        PFFL(dual_rounds=2),
-        Exact(multiplier_bound=0.1),
-    ):
-        bound = pffl.BoundedGroupLoss(attainable + step)
-        above = pffl.solve(CONFLICT, bound, method=method, random_state=0)
-        assert above.status != "impossible"
-        bound = pffl.BoundedGroupLoss(attainable - step)
-        below = pffl.solve(CONFLICT, bound, method=method, random_state=0)
-        assert below.status == "impossible"
+    above, below = (pffl.BoundedGroupLoss(attainable + s) for s in (step, -step))
+    for method in (FedAvg(rounds=3), PFFL(dual_rounds=2), Exact(multiplier_bound=0.1)):
+        known = {"method": method, "random_state": 0}
+        assert pffl.solve(CONFLICT, above, **known).status != "impossible"
+        assert pffl.solve(CONFLICT, below, **known).status == "impossible"

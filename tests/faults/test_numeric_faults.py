@@ -49,12 +49,8 @@ def test_fault_30_step_size_too_large_is_noticed(method, labels):
 def test_fault_30_non_finite_updates_never_enter_the_model(iterate):
     # 500 local steps that each multiply the error overflow within one round.
     method = PFFL(step_size=50.0, local_steps=500, dual_rounds=5, iterate=iterate)
-    solution = pffl.solve(
-        make_federation(0, labels=0),
-        pffl.BoundedGroupLoss(0.7),
-        method=method,
-        random_state=0,
-    )
+    federation, bound = make_federation(0, labels=0), pffl.BoundedGroupLoss(0.7)
+    solution = pffl.solve(federation, bound, method=method, random_state=0)
     assert solution.status == "diverged"
     assert np.isfinite(solution.w).all()
     assert np.isfinite(solution.train.risk)

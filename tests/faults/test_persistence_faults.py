@@ -239,12 +239,8 @@ main()
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_fault_71_the_second_signal_ends_at_once(number, tmp_path):
     arguments = [*LONG_RUN, "--set", "method.dual_rounds=100000", "--out", "run"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", HANGS, *arguments],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words, known = [sys.executable, "-c", HANGS, *arguments], {"cwd": tmp_path}
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, **known)
     wait_for_a_round(tmp_path / "run", process)
     process.send_signal(number)
     while "concluding" not in process.stderr.readline():
