@@ -18,11 +18,7 @@ from pffl.data import Federation, Rows
 from pffl.errors import UsageError
 from pffl.methods import Exact, FedAvg
 from pffl.prepare import Options
-from pffl.select import (
-    BOUND_TRIALS,
-    pick,
-    set_aside,
-)
+from pffl.select import BOUND_TRIALS, pick, set_aside
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation

@@ -26,12 +26,7 @@ from pffl._certify import calibration_split, check_bounded, find_safest
 from pffl._solve import as_federation, open_engine, prepared, setting_of
 from pffl.bounds.checks import Interval, probability
 from pffl.bounds.mean import LOG_SUM, Moments, best
-from pffl.constraints import (
-    Bound,
-    BoundedGroupLoss,
-    Constraint,
-    as_constraint,
-)
+from pffl.constraints import Bound, BoundedGroupLoss, Constraint, as_constraint
 from pffl.data.checks import listing
 from pffl.data.federation import Federation
 from pffl.driver import drive

@@ -24,11 +24,7 @@ from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
 from pffl.evidence.conclude import Conclusions
-from pffl.evidence.measure import (
-    Wanted,
-    evidence_of,
-    terms_of,
-)
+from pffl.evidence.measure import Wanted, evidence_of, terms_of
 from pffl.evidence.rates import with_scores
 from pffl.evidence.record import (
     NOT_ASKED,
@@ -48,12 +44,7 @@ from pffl.methods.base import Method
 from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel, default_model, model_of
-from pffl.prepare import (
-    Options,
-    Setting,
-    check_pooled,
-    prepare,
-)
+from pffl.prepare import Options, Setting, check_pooled, prepare
 from pffl.privacy import run as private
 from pffl.privacy.terms import Privacy
 from pffl.problem import Access, Problem

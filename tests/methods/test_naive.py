@@ -11,15 +11,7 @@ from scipy.optimize import minimize
 
 import pffl
 from pffl.engines import Local, Reference
-from pffl.methods import (
-    PFFL,
-    QFFL,
-    FedAvg,
-    GroupWeighted,
-    LocalBGL,
-    Pooled,
-    Reductions,
-)
+from pffl.methods import PFFL, QFFL, FedAvg, GroupWeighted, LocalBGL, Pooled, Reductions
 from pffl.problem import Problem
 from tests.driving import iterate
 from tests.helpers import group_masks, make_federation, make_problem, make_schema

@@ -10,11 +10,7 @@ from pffl.data import Rows, Silo
 from pffl.engines import Local
 from pffl.methods import PFFL, FedAvg
 from tests.driving import iterate, measure
-from tests.helpers import (
-    from_silos,
-    make_federation,
-    make_problem,
-)
+from tests.helpers import from_silos, make_federation, make_problem
 from tests.methods.biased import states
 
 

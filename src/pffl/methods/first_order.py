@@ -44,13 +44,7 @@ import numpy as np
 
 from pffl.methods import saddle
 from pffl.methods.base import Count
-from pffl.methods.exact import (
-    MIN_CURVATURE,
-    Exact,
-    bfgs,
-    hessians_small,
-    with_products,
-)
+from pffl.methods.exact import MIN_CURVATURE, Exact, bfgs, hessians_small, with_products
 from pffl.methods.saddle_bounds import (
     GapMethod,
     SaddleState,

@@ -16,11 +16,7 @@ from pffl.data.rows import Matrix
 from pffl.data.schema import Schema
 from pffl.errors import UsageError
 from pffl.models.scaled import Design, ScaledRows, dense, filled
-from pffl.numerics import (
-    bounded_log_losses,
-    bounded_probabilities,
-    row_lengths,
-)
+from pffl.numerics import bounded_log_losses, bounded_probabilities, row_lengths
 from pffl.records import Record
 from pffl.typing import FloatArray, IntArray
 

@@ -27,13 +27,7 @@ from pffl.numerics import (
     logistic_losses_and_slopes,
     sigmoid,
 )
-from pffl.records import (
-    Interval,
-    NonNegative,
-    Positive,
-    Probability,
-    check_parameters,
-)
+from pffl.records import Interval, NonNegative, Positive, Probability, check_parameters
 from pffl.typing import FloatArray
 
 MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0)  # beyond the target's range, in parts of it
