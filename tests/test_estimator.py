@@ -208,10 +208,7 @@ def test_grid_search_routes_groups_to_fit_and_score(people, routing):
     grid = GridSearchCV(
         pipeline(infeasible="nearest"),
         {"clf__bound": [None, 0.56, {"f": 0.59}], "clf__l2": [1e-3]},
-        scoring={
-            "worst": metrics.worst_group_loss_scorer,
-            "accuracy": "accuracy",
-        },
+        scoring={"worst": metrics.worst_group_loss_scorer, "accuracy": "accuracy"},
         refit="worst",
         cv=3,
     )

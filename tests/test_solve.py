@@ -35,10 +35,7 @@ def test_without_a_price_it_is_scikit_learns_logistic_regression(way, weighting)
     method, constraint = {
         "fedavg": (FedAvg(rounds=400, local_steps=1), None),
         "exact": (Exact(target_gap=1e-11), None),
-        "exact, bound far away": (
-            Exact(target_gap=1e-11),
-            pffl.BoundedGroupLoss(3.0),
-        ),
+        "exact, bound far away": (Exact(target_gap=1e-11), pffl.BoundedGroupLoss(3.0)),
         "pffl": (
             PFFL(dual_rounds=60, rounds_per_dual=10, local_steps=1, iterate="last"),
             pffl.BoundedGroupLoss(1e3),

@@ -155,11 +155,7 @@ def fit_path(
         trained_for = problem.with_bounds(np.full(problem.n_cells, NO_BOUND))
     asked = np.zeros(problem.n_cells) if rates else None  # they do not count for M
     first = yield from fit(
-        trained_for,
-        method,
-        on_training_rows,
-        watched=not rates,
-        asked=asked,
+        trained_for, method, on_training_rows, watched=not rates, asked=asked
     )
     rows = yield from expected_rows(shown, (split,))
     if first.run.stopped is not None:

@@ -194,12 +194,7 @@ def solve(
             notes.append(chosen_bound(choice, numeric=not setting.schema.labels))
             constraint = constraint.at(choice.bound)
         flow = solving(
-            setting,
-            constraint,
-            model=model,
-            method=used,
-            options=settings,
-            seed=seed,
+            setting, constraint, model=model, method=used, options=settings, seed=seed
         )
         rows = {
             "schema": setting.schema.hash,

@@ -274,12 +274,7 @@ class ExternalTraining:
             training=training,
             promise=not constraint.minimax,
             minimax=constraint.minimax,
-            notes=[
-                *self.notes,
-                OWN_SEEDS,
-                *clipping_note(M),
-                *notes,
-            ],
+            notes=[*self.notes, OWN_SEEDS, *clipping_note(M), *notes],
         )
         found = Solution.of(point, problem, self.history, evidence, engine.encoding)
         return noted(found, engine.notes)

@@ -367,9 +367,7 @@ def stored_of(census: CensusTotal, access: Access) -> int:
 
 
 def check_pooled(
-    setting: Setting,
-    constraint: Constraint | None,
-    method: Method,
+    setting: Setting, constraint: Constraint | None, method: Method
 ) -> None:
     """Refuse what needs figures of single silos, where secure sums show totals only."""
     if not setting.access.pooled:

@@ -266,13 +266,7 @@ def priced(budget: float = 5.0, beta: float = 1.0):
 
 
 @pytest.mark.parametrize(
-    "method",
-    [
-        Exact(),
-        FirstOrder(),
-        Reductions(),
-        PFFL(dual_rounds=40, local_steps=1),
-    ],
+    "method", [Exact(), FirstOrder(), Reductions(), PFFL(dual_rounds=40, local_steps=1)]
 )
 def test_methods_that_aim_at_the_saddle_get_there(method):
     engine, problem = priced()

@@ -71,10 +71,7 @@ def test_gradient_and_curvature_agree_with_differences(delta):
 def test_exact_finds_what_a_general_solver_finds(delta):
     federation = make_federation(4, sizes=(70,), labels=0)
     solution = pffl.solve(
-        federation,
-        None,
-        model=HuberRegression(l2=0.01, delta=delta),
-        random_state=0,
+        federation, None, model=HuberRegression(l2=0.01, delta=delta), random_state=0
     )
     pooled = federation.pooled("train")
     model = solution.problem.task.model

@@ -233,10 +233,7 @@ def test_wrong_parameters_are_refused_by_name():
         Network(nn.Linear(2, 2).requires_grad_(False))
     with raises(UsageError, "mixed-types"):
         Network(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double()))
-    for build in (
-        lambda: mlp(0, (3, -1), True),
-        lambda: celeba_cnn(8.5),
-    ):
+    for build in (lambda: mlp(0, (3, -1), True), lambda: celeba_cnn(8.5)):
         with raises(UsageError, "wrong-value"):
             build()
 

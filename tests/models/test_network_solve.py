@@ -65,10 +65,7 @@ def test_a_torch_model_and_the_numpy_one_give_the_same_run(pair, batch_size, eng
         target_gap=1e-12,
     )
     constraint = pffl.BoundedGroupLoss(0.5) & pffl.PerSilo(0.7)
-    models = (
-        linear(l2=0.01),
-        Network(zeros(3), loss, l2=0.01, initial="given"),
-    )
+    models = (linear(l2=0.01), Network(zeros(3), loss, l2=0.01, initial="given"))
     numpy_run, torch_run = (
         pffl.solve(
             federation,

@@ -114,11 +114,7 @@ class SecondOrderModel:
 
     @classmethod
     def at(
-        cls,
-        here: Expansion,
-        problem: SaddleTerms,
-        *,
-        damping: float = 0.0,
+        cls, here: Expansion, problem: SaddleTerms, *, damping: float = 0.0
     ) -> SecondOrderModel:
         """Build the model of a problem around one expansion.
 
