@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import expit
+from sklearn.linear_model import LogisticRegression as SklearnLogistic
+from sklearn.metrics import log_loss
 
 import pffl
 from pffl.data import Federation, Rows, Silo
@@ -41,7 +43,12 @@ def test_the_same_enclosure_as_in_the_evidence_of_a_run(people) -> None:
 
 
 def test_a_cell_alone_reaches_what_training_on_it_alone_reaches(people) -> None:
-    row = pffl.feasible(people).cells[2]
+    row, train = pffl.feasible(people).cells[2], people.pooled("train")
+    X, y = train.X[train.group == 2], train.y[train.group == 2]
+    theirs = SklearnLogistic(C=np.inf, tol=1e-12, max_iter=1000).fit(X, y)
+    least = log_loss(y, theirs.predict_proba(X))
+    assert row.lower <= least + 1e-9
+    assert least == pytest.approx(row.upper, rel=1e-4)
     bounds = {"A": 50.0, "B": 50.0, "C": row.upper + 1e-4}
     met = pffl.solve(
         people,
@@ -75,6 +82,15 @@ def test_bounds_that_differ_are_judged_together(people) -> None:
 def test_an_interruption_gives_no_half_answer(people, at: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         pffl.feasible(Stopping(Local(people), at))  # type: ignore[arg-type]
+
+
+def test_small_cells_are_not_fitted_alone_where_rows_are_elsewhere():
+    schema = make_schema(features=8)
+    federation = make_federation(0, sizes=(9, 8), test=0, schema=schema)
+    with pytest.warns(UserWarning, match="fewer than 10"):
+        assert set(pffl.feasible(federation).alone) == {"f", "m"}
+    with pytest.warns(UserWarning, match="fewer than 10"):
+        assert pffl.feasible(remote(federation)).alone == {}
 
 
 def federation_of(X, y, group, *, labels: int = 2, silos: int = 3) -> pffl.Federation:

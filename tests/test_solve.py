@@ -11,16 +11,12 @@ import pytest
 from sklearn.linear_model import LogisticRegression as SklearnLogistic
 
 import pffl
-from pffl._solve import setting_of, solving
 from pffl.callbacks import Callback
-from pffl.driver import drive
-from pffl.engines import Local, Reference
+from pffl.engines import Reference
 from pffl.errors import NotMetError, UsageError
-from pffl.flow import gather
 from pffl.methods import PFFL, Exact, FedAvg
 from pffl.models import LogisticRegression
 from tests.helpers import group_masks, make_federation
-from tests.oracles import MODELS
 from tests.raising import raises
 from tests.saddle import Oracle
 
@@ -153,53 +149,6 @@ def test_an_engine_may_be_given_instead_of_a_federation():
 
 
 # Many at once
-
-
-def stack(federation, points, **given):
-    """Solve side by side: one pass over the rows a round."""
-    engine = Local(federation)
-    setting = setting_of(engine)
-    flows = [solving(setting, c, method=method, **given) for c, method in points]
-    return list(drive(engine, gather(*flows)))
-
-
-@pytest.mark.parametrize("kind", list(MODELS))
-def test_a_stack_is_its_points_one_by_one(kind):
-    cls, labels = MODELS[kind]
-    federation = make_federation(6, sizes=(50, 31, 70), labels=labels)
-    scale = 2.0 if kind == "least-squares" else 1.0
-    points = [
-        (
-            pffl.BoundedGroupLoss({"f": scale * f, "m": scale * m}),
-            PFFL(
-                multiplier_bound=B,
-                risk_weight=beta,
-                dual_rounds=E,
-                rounds_per_dual=3,
-                local_steps=2,
-            ),
-        )
-        for f, m, B, beta, E in [
-            (0.6, 0.6, 1.0, 1.0, 6),
-            (0.5, 0.7, 5.0, 1.0, 6),
-            (0.7, 0.5, 5.0, 0.5, 4),
-            (9.0, 9.0, 0.1, 2.0, 8),
-        ]
-    ]
-    together = stack(federation, points, model=cls(l2=0.02), seed=2)
-    for (constraint, method), solution in zip(points, together, strict=True):
-        alone = pffl.solve(
-            federation, constraint, model=cls(l2=0.02), method=method, random_state=2
-        )
-        np.testing.assert_allclose(solution.w, alone.w, rtol=0, atol=1e-10)
-        np.testing.assert_allclose(
-            solution.multipliers, alone.multipliers, rtol=0, atol=1e-10
-        )
-        assert solution.gap == pytest.approx(alone.gap, abs=1e-9)
-        assert solution.status == alone.status
-        assert solution.rounds == alone.rounds
-        assert len(solution.rows) == len(alone.rows)
-        assert solution.constraint == alone.constraint
 
 
 # Statuses
