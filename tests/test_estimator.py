@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import pffl
 from pffl import FairClassifier, FairRegressor, metrics
 from pffl.errors import DataError, NotMetError, PFFLError, UsageError
-from pffl.methods import PFFL, Exact
+from pffl.methods import Exact
 from tests.raising import raises
 
 
@@ -324,7 +324,7 @@ def test_what_cannot_be_met_is_raised_warned_of_or_kept(people):
         fit(FairClassifier(0.3), people)
     with pytest.warns(UserWarning, match="proved"):
         told = fit(FairClassifier(0.3, infeasible="warn"), people)
-    silent = FairClassifier(0.3, infeasible="nearest", multiplier_bound=50.0)
+    silent = FairClassifier(0.3, infeasible="nearest", method="exact")
     fit(silent, people)
     least = fit(FairClassifier("smallest"), people).group_loss_["loss"].max()
     for clf in (told, silent):
@@ -332,7 +332,7 @@ def test_what_cannot_be_met_is_raised_warned_of_or_kept(people):
         assert clf.group_loss_["loss"].max() == pytest.approx(least, rel=1e-3)
     # A price that is too small is no proof, and no excuse either.
     with raises(NotMetError, "not-met"):
-        fit(FairClassifier(0.6, multiplier_bound=1e-3), people)
+        fit(FairClassifier(0.6, method=Exact(multiplier_bound=1e-3)), people)
 
 
 def test_a_model_that_did_not_converge_says_so(people):
@@ -355,8 +355,7 @@ def test_a_model_that_did_not_converge_says_so(people):
         ({"bound": {"x": 0.6}}, "unknown-cell", "'x'"),
         ({"l2": -1}, "wrong-value", "l2"),
         ({"infeasible": "ignore"}, "wrong-value", "nearest"),
-        ({"weighting": "people"}, "wrong-value", "silos, rows"),
-        ({"method": PFFL(), "risk_weight": 2.0}, "options-conflict", "PFFL"),
+        ({"weighting": "people"}, "wrong-value", "'rows'"),
         ({"confidence": 1.0}, "wrong-value", "confidence"),
     ],
 )

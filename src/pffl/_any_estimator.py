@@ -50,7 +50,7 @@ CROSS_FITTED = (
     "of estimators fitted on all rows"
 )
 NO_GAP = Missing("the fits of an estimator have no duality gap, and prove nothing")
-LARGEST_MULTIPLIER = 20.0  # B, where none is given
+LARGEST_MULTIPLIER = 20.0  # B
 #: Outputs of a fitted estimator, shape (n, columns of the model).
 Predict: TypeAlias = Callable[[Any, Any], FloatArray]
 
@@ -61,7 +61,6 @@ def fit_bounded(
     constraint: Constraint | None,
     outputs_model: tuple[Model, FloatArray],
     predict: Predict,
-    method: PFFL,
     options: Options,
     *,
     rounds: int,
@@ -78,12 +77,10 @@ def fit_bounded(
         The model and w that turn outputs of the estimator into losses.
     predict
         Called with a fitted estimator and rows: its outputs.
-    method
-        Has B and β.
     rounds
         Dual rounds. Each fits the estimator on both halves of the rows.
     """
-    started = time.monotonic()
+    started, method = time.monotonic(), PFFL(multiplier_bound=LARGEST_MULTIPLIER)
     (X, y, base), (model, w) = rows_given, outputs_model
     rows = _Rows.of(base, len(y), seed)
     empty = np.zeros((len(y), len(model.inputs.mean)))

@@ -27,7 +27,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pffl._any_estimator import LARGEST_MULTIPLIER, fit_bounded
+from pffl._any_estimator import fit_bounded
 from pffl._solve import prepared, solve
 from pffl.constraints import AUTO, CONSTRAINTS, Constraint, MinMax
 from pffl.data.columns import Column, TableEncoder, as_column, encode_values
@@ -42,7 +42,6 @@ from pffl.evidence.looks import Look, Looks
 from pffl.evidence.measure import Wanted, cells_of, heldout_sample
 from pffl.evidence.record import Evidence, Missing, Sample
 from pffl.evidence.statements import Certificate
-from pffl.methods import PFFL, method_of
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.models.base import Inputs, Model
@@ -95,9 +94,7 @@ class _Fair(BaseEstimator):
     constraint: str | Constraint = "bgl"
     l2: float = 1e-3
     fit_intercept: bool = True
-    method: Method | None = None
-    multiplier_bound: float | None = None
-    risk_weight: float = 1.0
+    method: Method | str | None = None
     weighting: Weighting = "silos"
     infeasible: Infeasible = "raise"
     confidence: float = 0.95
@@ -204,15 +201,6 @@ class _Fair(BaseEstimator):
         """Solve for a linear model, and keep it for raw inputs."""
         if hasattr(self, "threshold_"):  # of an earlier fit
             del self.threshold_
-        method: Method = Auto(
-            multiplier_bound=self.multiplier_bound, risk_weight=self.risk_weight
-        )
-        if self.method is not None:
-            method = method_of(self.method)
-            if self.multiplier_bound is not None or self.risk_weight != 1.0:
-                raise UsageError(
-                    "options-conflict:fit-linear", name=type(self.method).__name__
-                )
         constraint = self._constraint()
         if constraint is not None and constraint.goal != "loss":
             federation = federation.with_calibration(SHARE, random_state=seed)
@@ -221,7 +209,7 @@ class _Fair(BaseEstimator):
             federation,
             constraint,
             model=self._model(classes),
-            method=method,
+            method=self.method,
             options=options,
             random_state=seed,
         )
@@ -264,10 +252,6 @@ class _Fair(BaseEstimator):
         if not (isinstance(self.dual_rounds, Integral) and self.dual_rounds >= 1):
             wanted = "a whole number ≥ 1"
             raise UsageError(wrong("dual_rounds", name, wanted, self.dual_rounds))
-        method = PFFL(
-            multiplier_bound=self.multiplier_bound or LARGEST_MULTIPLIER,
-            risk_weight=self.risk_weight,
-        )
         self.estimators_: list[Any]
         self.estimators_, solution = fit_bounded(
             self.estimator,
@@ -275,7 +259,6 @@ class _Fair(BaseEstimator):
             constraint,
             self._plain(),
             self._outputs_of,
-            method,
             replace(options, weighting="rows"),
             rounds=int(self.dual_rounds) if constraint is not None else 1,
             seed=seed,
@@ -549,9 +532,7 @@ class FairClassifier(ClassifierMixin, _Fair):
         Instead of a threshold: the share of training rows that are predicted to be of
         the second class; ``threshold_`` has what was found. Of linear models.
     method
-        Default: the one that fits, see `Auto`.
-    multiplier_bound, risk_weight
-        B and β. None leaves B open: it grows until the bounds are met or impossible.
+        Or its name. Default: the one that fits, see `Auto`.
     weighting
         Of silos in the risk: "silos" counts all equally, "rows" by their rows.
     infeasible
@@ -676,7 +657,7 @@ class FairRegressor(RegressorMixin, _Fair):
     bound
         The largest mean loss of a group, in the target's unit squared; otherwise as
         for `FairClassifier`.
-    constraint, l2, fit_intercept, method, multiplier_bound, risk_weight, weighting
+    constraint, l2, fit_intercept, method, weighting
         As for `FairClassifier`.
     loss
         "squared", or "huber": r² up to `delta`, then 2δ|r| − δ².

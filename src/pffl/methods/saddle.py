@@ -45,16 +45,13 @@ def next_step(
     ball_multiplier: float,
 ) -> SaddleStep:
     """Solve the model at `here`, from a first guess of the multipliers."""
-    try:
-        undamped = (0.0,) if problem.modulus > 0 else ()
-        for damping in undamped + DAMPING:  # as little as it takes
-            model = SecondOrderModel.at(here, problem, damping=damping)
-            step = solve(model, multipliers, ball_multiplier)
-            if step.solved:
-                break
-        return step
-    except LinAlgError:
-        return _gradient_step(problem, here)
+    undamped = (0.0,) if problem.modulus > 0 else ()
+    for damping in undamped + DAMPING:  # as little as it takes
+        model = SecondOrderModel.at(here, problem, damping=damping)
+        step = solve(model, multipliers, ball_multiplier)
+        if step.solved:
+            break
+    return step
 
 
 def merit(problem: SaddleTerms, at: Expansion, penalty: float) -> float:
@@ -81,19 +78,6 @@ def shorten(
     path = np.maximum(path, b[:, None] + np.outer(after, t - 1.0))
     worst = np.maximum(path[1:].max(axis=0, initial=0.0), 0.0)
     return float(t[np.argmin(terms.risk_weight * path[0] + penalty * worst)])
-
-
-def _gradient_step(problem: SaddleTerms, here: Expansion) -> SaddleStep:
-    """A short step down βF + B·max(0, max r), for Hessians that no ridge can repair."""
-    lam = np.zeros(problem.n_cells)
-    if here.violation.max(initial=0.0) > 0:
-        lam[int(np.argmax(here.violation))] = problem.multiplier_bound
-    gradient = problem.risk_weight * here.risk_gradient + lam @ here.jacobian
-    hessian = problem.risk_weight * here.risk_hessian
-    hessian = hessian + np.tensordot(lam, here.hessians, axes=1)
-    size = max(float(np.abs(hessian).sum(axis=1).max()), 1e-12)
-    d = -gradient / size
-    return SaddleStep(d, lam, float(gradient @ d) / 2, here.violation)
 
 
 @dataclass(frozen=True, eq=False)

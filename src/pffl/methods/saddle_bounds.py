@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.linalg import LinAlgError
 
 from pffl.bounds.gap import Errors, gap_unit
 from pffl.errors import UsageError
@@ -219,7 +220,7 @@ class GapMethod(Method):
                 total = yield method.query(problem, state)
                 state = method.step(problem, state, total)
                 yield Round(state.ending.best, state.ending.rounded_gap, lam)
-        except Stop:
+        except (Stop, LinAlgError):  # the latter: Hessians of no convex function
             pass
         end = state.ending
         found = None if end.found is None else end.found.times(end.unit)
