@@ -29,8 +29,8 @@ from pffl.engines import Local
 from pffl.methods import method_of
 from pffl.prepare import Options
 from pffl.privacy import run as running
-from pffl.privacy.accounting import epsilon_of
 from pffl.privacy.run import adding_of
+from pffl.privacy.terms import epsilon_of
 from pffl.queries import Adding
 
 DELTA = 1e-6

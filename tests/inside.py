@@ -26,8 +26,7 @@ HOMES = {
     "bounds.checks": "Interval",
     "bounds.gap": ":gap",
     "bounds.infeasible": "FAR NEAR Support support",
-    "bounds.mean": ":mean BETS:mean_BETS Bets Moments",
-    "bounds.rates": ":bounds_rates",
+    "bounds.mean": ":mean :bounds_rates BETS:mean_BETS Bets Moments",
     "cli": "app",
     "cli.terminal": ":terminal",
     "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
@@ -94,7 +93,7 @@ HOMES = {
     "models.predictor": "Predictor score_file read_model write_model",
     "models.external": "Probabilities Reported RECIPES section_of",
     "models.scaled": "ScaledRows",
-    "privacy.accounting": "composed delta_of epsilon_of mu_of",
+    "privacy.terms": "composed delta_of epsilon_of mu_of",
     "processors": ":processors",
     "privacy.discrete": (
         ":discrete Source discrete_gaussian secret_source seeded_source"

@@ -175,7 +175,7 @@ def show(
     from pffl.deploy.coordinator import server_seen
     from pffl.deploy.join import SiteFolder, consented, promise
     from pffl.deploy.store import REFUSAL
-    from pffl.privacy.accounting import epsilon_of
+    from pffl.privacy.terms import epsilon_of
 
     place = SiteFolder.find(site)
     memory = place.memory()

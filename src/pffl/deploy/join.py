@@ -36,8 +36,8 @@ from pffl.deploy.site import Limits, Site, adding_of
 from pffl.deploy.store import BEGIN, CONSENT, SiteMemory
 from pffl.errors import ArtefactError, PFFLError, Problems, Refused, UsageError
 from pffl.prepare import Setting
-from pffl.privacy.accounting import composed, epsilon_of
 from pffl.privacy.run import planned
+from pffl.privacy.terms import composed, epsilon_of
 from pffl.processors import blas_threads, processors
 from pffl.queries.validation import MIN_SITES
 from pffl.records import suggestion

@@ -45,8 +45,8 @@ from pffl.deploy.keys import SiteKey, announced, shared
 from pffl.deploy.messages import OURS, Request, framed_digest, read_answer
 from pffl.deploy.secure_sum import Words
 from pffl.errors import ArtefactError, Malformed, PrivacyBudgetError, Refused
-from pffl.privacy.accounting import SLACK, epsilon_of, mu_of
 from pffl.privacy.discrete import Source, keyed_source
+from pffl.privacy.terms import SLACK, epsilon_of, mu_of
 from pffl.tensors import Parcel
 
 FILE = "site.db"

@@ -52,7 +52,7 @@ import numpy as np
 from pffl.bounds import mean
 from pffl.bounds.gap import gap_unit
 from pffl.bounds.gap import slack as slack_of
-from pffl.bounds.rates import clopper_pearson_upper
+from pffl.bounds.mean import clopper_pearson_upper
 from pffl.evidence.record import (
     NOT_ASKED,
     Candidate,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from pffl.bounds.rates import clopper_pearson_lower, clopper_pearson_upper
+from pffl.bounds.mean import clopper_pearson_lower, clopper_pearson_upper
 from pffl.data.rows import Matrix, stacked, stored_width
 from pffl.evidence.record import Evidence, Sample, Scores, known
 from pffl.numerics import bounded_probabilities

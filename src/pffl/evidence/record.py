@@ -35,7 +35,7 @@ from pffl.bounds.gap import gap_of
 from pffl.bounds.infeasible import FAR, NEAR, Support
 from pffl.bounds.mean import MOMENTS, Bets, Moments
 from pffl.errors import ArtefactError, Problems, UsageError, wrong
-from pffl.privacy.accounting import epsilon_of
+from pffl.privacy.terms import epsilon_of
 from pffl.records import Record, read
 from pffl.typing import FloatArray
 

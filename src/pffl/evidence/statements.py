@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from pffl.bounds import rates
+from pffl.bounds.mean import clopper_pearson_upper
 from pffl.errors import NotMetError
 from pffl.evidence.record import Evidence, Missing, Noise, known
 from pffl.files import plain
-from pffl.privacy.accounting import epsilon_of
+from pffl.privacy.terms import epsilon_of
 from pffl.records import Record
 from pffl.text import down, text_table, up, visible, words
 
@@ -581,7 +581,7 @@ def holdout_error(c: Conclusions) -> Statement:
         return Statement("holdout_error", "", assumptions=grounds)
     count = sample.of_cells("count")
     wrong, delta = count - sample.of_cells("correct"), c.heldout.delta / len(e.cells)
-    bounds = rates.clopper_pearson_upper(wrong, count, delta=delta)
+    bounds = clopper_pearson_upper(wrong, count, delta=delta)
     worst = int(np.argmax(bounds))
     high = float(bounds[worst])
     share = wrong / np.where(count > 0, count, np.nan)
