@@ -804,8 +804,9 @@ def damage_checkpoint(place: Path, damage: Callable[[bytes], bytes]) -> None:
 
 def finished_run(place: Path) -> dict[str, Any]:
     """Everything that a run directory says, times left out."""
-    record = runs.read_run(place, require_verified=True)
-    known = dict(record.result)
+    record = runs.read_run(place)
+    assert record.verified
+    known = dict(record.as_dict())
     known.pop("seconds")
     history = (place / "history.csv").read_text("utf-8").splitlines()
     column = history[0].split(",").index("seconds")

@@ -29,7 +29,8 @@ federation = pffl.datasets.synthetic(300, silos=3, random_state=0)
 bound = pffl.BoundedGroupLoss(0.8)
 solution = pffl.solve(federation, bound, random_state=0, checkpoint="stopped")
 place = runs.save(solution, "run")
-assert runs.read_run(place, require_verified=True).result["status"] == solution.status
+assert runs.read_run(place).verified
+assert runs.read_run(place).as_dict()["status"] == solution.status
 """
 
 COMMAND = """

@@ -15,7 +15,7 @@ def test_a_line_now_and_then(
     clock = iter([0.0, 1.0, 6.0, 60.0])
     fake = SimpleNamespace(monotonic=lambda: next(clock))
     monkeypatch.setattr(progress, "time", fake)
-    with progress.counted("run") as report:
+    with progress.Progress("run") as report:
         report("bgl", 4, 10)  # four were there already
         report("bgl", 5, 10)  # too soon for another line
         report("\x1bgl", 6, 10)

@@ -225,7 +225,12 @@ class DataSource:
     def sections(self, directory: str | os.PathLike[str]) -> dict[str, object]:
         """Return [data] and [columns] as they read in a file in `directory`."""
         seen_from = Path(directory).resolve()
-        data = _map_paths(self.values, lambda path: _relative(path, seen_from))
+        data = _map_paths(
+            self.values,
+            lambda path: Path(
+                os.path.relpath(Path(path).resolve(), seen_from)
+            ).as_posix(),
+        )
         data = {"seed" if key == STATE else key: data[key] for key in data}
         return {"data": data, "columns": data.pop("columns", None)}
 
@@ -351,13 +356,6 @@ def _map_paths(
         if isinstance(out.get(key), str):
             out[key] = change(out[key])
     return out
-
-
-def _relative(path: str, directory: Path) -> str:
-    try:
-        return Path(os.path.relpath(Path(path).resolve(), directory)).as_posix()
-    except ValueError:  # another drive
-        return str(Path(path).resolve())
 
 
 # The whole file

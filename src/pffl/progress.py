@@ -8,7 +8,7 @@ otherwise it oscillates.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,18 +30,15 @@ MAX_NAME = 30
 
 
 class Progress:
-    """Shows one thing at a time; call it with what, how much, and of how much.
+    """Shows things of a kind that are done one after the other.
 
-    Parameters
-    ----------
-    words
-        Says what it is, how much is done, and of how much (where that is known).
+    Call it with what it is, how many are done, and of how many if that is known.
     """
 
-    def __init__(self, words: Callable[[str, int, int | None], str]) -> None:
+    def __init__(self, noun: str) -> None:
         from rich.console import Console
 
-        self.words = words
+        self.noun = noun
         self._target = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._bar: Bar | None = None
         self._shown = -np.inf  # when the last line was written
@@ -64,22 +61,14 @@ class Progress:
 
     def __call__(self, what: str, done: int, total: int | None = None) -> None:
         """Show how far it is."""
-        text, now = visible(self.words(what, done, total)), time.monotonic()
+        many, now = "" if total is None else f" of {total:,}", time.monotonic()
+        text = visible(f"{self.noun} {done:,}{many}: {what}")
         if self._bar is not None:
             task = self._bar.task_ids[0]
             self._bar.update(task, completed=done, total=total, description=text)
         elif done == total or now - self._shown >= LINE_SECONDS:
             self._shown = now
             self._target.print(text, soft_wrap=True)
-
-
-def counted(noun: str) -> Progress:
-    """Show things of a kind that are done one after the other."""
-
-    def words(what: str, done: int, total: int | None) -> str:
-        return f"{noun} {done:,}{'' if total is None else f' of {total:,}'}: {what}"
-
-    return Progress(words)
 
 
 class Rounds(Callback):
@@ -91,12 +80,11 @@ class Rounds(Callback):
     def __init__(self) -> None:
         self.queries, self.last = 0, time.monotonic()  # when a round was shown
         self.shown: Progress | None = None
-        self.noun = ""
 
     def _show(self, noun: str, what: str, done: int, total: int | None) -> None:
-        if self.shown is None or noun != self.noun:
+        if self.shown is None or noun != self.shown.noun:
             self.ended()
-            self.noun, self.shown = noun, counted(noun).__enter__()
+            self.shown = Progress(noun).__enter__()
         self.shown(what, done, total)
 
     def after_round(self, row: Round) -> bool:

@@ -75,15 +75,6 @@ class RunDirectory:
         files.remove(self.directory / n for n in sorted(set(stale) - set(written)))
         return self.directory
 
-    def begin(self, spec_text: str) -> None:
-        """Write down which run is about to start.
-
-        Of a run that was stopped there, what was written down then stays.
-        """
-        path = self.directory / driver.SPEC
-        if not path.exists():
-            files.write(path, spec_text.encode())
-
     def add(self, name: str, content: bytes) -> None:
         """Write one more file (a page, say) and enter it in the manifest."""
         self._write({name: content}, self._known())
@@ -186,12 +177,10 @@ def lock(
     except OSError as error:
         raise files.cannot_write(place, error) from error
     except files.Locked as error:
-        holder = ""
+        holder = "process unknown"
         with suppress(OSError, ValueError):
-            holder = (place / LOCK).read_text("utf-8")
-        raise ArtefactError(
-            "lock-held:lock-2", place=place, holder=holder or "process unknown"
-        ) from error
+            holder = (place / LOCK).read_text("utf-8") or holder
+        raise ArtefactError("lock-held:lock-2", place=place, holder=holder) from error
     try:
         with held:
             _refuse_foreign(place, unfinished, finished)
@@ -271,14 +260,9 @@ def read_manifest(directory: Path) -> dict[str, str]:
     source = f"'{path}' is not a manifest of pffl"
     found = records.read(_Manifest, files.read(path), source=source)
     if found.format != FORMAT or found.version not in READABLE:
-        raise ArtefactError(
-            "other-format:read-manifest",
-            path=path,
-            format=found.format,
-            version=found.version,
-            format_2=FORMAT,
-            version_2=VERSION,
-        )
+        theirs = {"format": found.format, "version": found.version}
+        known = {"format_2": FORMAT, "version_2": VERSION}
+        raise ArtefactError("other-format:read-manifest", path=path, **theirs, **known)
     foreign = [n for n in found.files if Path(n).name != n or n in ("", "..")]
     if foreign:
         raise ArtefactError("outside-directory", path=path, foreign=foreign)
@@ -310,11 +294,6 @@ class SavedRun(Result):
     def verified(self) -> bool:
         """Whether every file is as the run left it."""
         return not self.mismatches
-
-    @cached_property
-    def result(self) -> dict[str, Any]:
-        """What `result.json` holds."""
-        return self.as_dict()
 
     @cached_property
     def evidence(self) -> Evidence:  # type: ignore[override]
@@ -365,21 +344,13 @@ def read_evidence(directory: Path) -> Evidence:
     return Evidence.from_dict(plain["evidence"])
 
 
-def read_run(
-    directory: str | os.PathLike[str],
-    *,
-    require_verified: bool = False,
-    module: object = None,
-) -> SavedRun:
+def read_run(directory: str | os.PathLike[str], *, module: object = None) -> SavedRun:
     """Read a run directory.
 
     Parameters
     ----------
     directory
         What `save` wrote.
-    require_verified
-        Refuse a directory that was edited by hand, instead of saying so in
-        `SavedRun.mismatches` (fault 74).
     module
         Of a network with a module of your own; see `read_model`.
     """
@@ -391,10 +362,6 @@ def read_run(
     expected |= {HISTORY} if (place / HISTORY).is_file() else set()
     mismatches = [_mismatch(place / n, hashes.get(n)) for n in sorted(expected)]
     changed = tuple(problem for problem in mismatches if problem)
-    if changed and require_verified:
-        raise ArtefactError(
-            "changed-file:read-run", place=place, changed="; ".join(changed)
-        )
     spec = files.read(place / SPEC) if (place / SPEC).is_file() else b""
     predictor = read_model(place / MODEL, module=module)
     return SavedRun(place, predictor, spec.decode(errors="replace"), changed)
@@ -515,7 +482,8 @@ def run(
     if spec.constraint is not None and spec.constraint.open:
         say("choosing the bound on training rows that are set aside")
     text = job.dump(place.directory, seed=seed)
-    place.begin(text)
+    if fresh:  # of a run that was stopped, what was written down stays
+        files.write(place.directory / driver.SPEC, text.encode())
     try:
         solution = solve(
             job.federation,

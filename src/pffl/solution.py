@@ -37,19 +37,8 @@ if TYPE_CHECKING:
     from pffl.figures import Chart
     from pffl.models.predictor import Table
 
-#: Figures of a `Result`, by where they are.
-PLACES = {
-    name: place
-    for place, names in {
-        "conclusions": "status message exit_code certificate gap slack converged "
-        "train test rates smallest_bound witness",
-        "training": "rounds seed seconds method constraint",
-        "evidence": "data",
-        "evidence.terms": "confidence loss_bound",
-        "predictor": "model schema w multipliers",
-    }.items()
-    for name in names.split()
-}
+#: Where the figures of a `Result` are looked up, in this order.
+PLACES = ("conclusions", "evidence.training", "evidence.terms", "predictor", "evidence")
 
 
 class Result:
@@ -92,13 +81,15 @@ class Result:
 
     def __getattr__(self, name: str) -> Any:
         """Look a figure up where it belongs."""
-        place = PLACES.get(name)
-        if place is None:
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-        return getattr(attrgetter(place)(self), name)
+        if name in Result.__annotations__ and name not in ("predictor", "evidence"):
+            for home in map(attrgetter, PLACES):
+                if hasattr(home(self), name):
+                    return getattr(home(self), name)
+            raise UsageError(f"[not-available] {self.evidence.training}")
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *PLACES]
+        return [*super().__dir__(), *Result.__annotations__]
 
     @cached_property
     def conclusions(self) -> Conclusions:

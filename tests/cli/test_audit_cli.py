@@ -109,7 +109,7 @@ def test_a_pickle_is_never_opened_and_its_probabilities_are_audited(
     table = pd.DataFrame(model.predict_proba(people[X]), columns=model.classes_)
     table.to_csv("probabilities.csv", index=False)
     assert command("audit", "probabilities.csv", *TABLE).code == 0
-    cells = read_run("audits/people-001").result["cells"]
+    cells = read_run("audits/people-001").as_dict()["cells"]
     found = {cell["cell"]: cell["train_loss"] for cell in cells}
     expected = -np.log(model.predict_proba(people[X])[people.sex == "f"])
     column = (people.y[people.sex == "f"] == "yes").astype(int)

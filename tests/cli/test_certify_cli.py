@@ -61,7 +61,7 @@ def test_certify_sets_rows_apart(command):
     ):
         asked = ("run", *SMALL, "--bound", "2", "--certify", *more, "--out", name)
         assert command(*asked).code == 0
-        rows[name] = read_run(name).result["train"]["rows"]
+        rows[name] = read_run(name).as_dict()["train"]["rows"]
     assert rows["none"] == 720
     assert rows["usual"] == pytest.approx(0.7 * 720, abs=3)
     assert rows["told"] == pytest.approx(0.5 * 720, abs=3)

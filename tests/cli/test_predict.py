@@ -112,7 +112,7 @@ def test_what_is_wrong_is_told_with_its_line(
 
 
 def bounds_of(place):
-    return [cell["bound"] for cell in runs.read_run(place).result["cells"]]
+    return [cell["bound"] for cell in runs.read_run(place).as_dict()["cells"]]
 
 
 def test_an_audit_knows_label_groups_and_bounds(command, model, rows):
@@ -128,7 +128,7 @@ def test_an_audit_knows_label_groups_and_bounds(command, model, rows):
     assert seen.code == 0, seen.err
     assert "0.650" in seen.out
     found = runs.read_run("found")
-    assert [cell["cell"] for cell in found.result["cells"]] == ["f", "m"]
+    assert [cell["cell"] for cell in found.as_dict()["cells"]] == ["f", "m"]
     assert found.predictor.loss_bound == solved("text").loss_bound
     np.testing.assert_array_equal(
         found.predictor.predict(table), solved("text").predict(table)

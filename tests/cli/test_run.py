@@ -67,7 +67,7 @@ def test_exit_code_of_bounds_that_are_not_met(command):
 def test_numbers_are_never_cut(command, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", width)
     seen = command(*RUN, "--bound", "0.66", "--out", "here", "--verbose")
-    for cell in runs.read_run("here").result["cells"]:
+    for cell in runs.read_run("here").as_dict()["cells"]:
         row = next(r for r in seen.out.splitlines() if r.startswith(cell["cell"] + " "))
         assert f"{cell['train_loss']:.4f}" in row
         assert up(cell["test_upper"]) in row  # as on the page, and never too small

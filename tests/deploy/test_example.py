@@ -96,7 +96,7 @@ def test_the_apps_run(side, opened, tmp_path, monkeypatch):
         from pffl import runs, verify
 
         record = runs.read_run(tmp_path / "run")
-        losses = [cell["train_loss"] for cell in record.result["cells"]]
+        losses = [cell["train_loss"] for cell in record.as_dict()["cells"]]
         assert max(losses) < 0.75  # 1.0 without bounds; 25 rounds bring it under 0.68
         assert all(check.agrees for check in verify(tmp_path / "run"))
 

@@ -113,9 +113,10 @@ def expected(standing):
 
 
 def same_model(out: Path, expected: pffl.Solution) -> None:
-    found = runs.read_run(out, require_verified=True)
+    found = runs.read_run(out)
+    assert found.verified
     np.testing.assert_allclose(found.w, expected.w, rtol=0, atol=1e-9)
-    assert found.result["status"] == expected.status
+    assert found.as_dict()["status"] == expected.status
 
 
 @pytest.mark.slow

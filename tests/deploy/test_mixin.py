@@ -98,7 +98,8 @@ def test_the_unchanged_app_leaves_a_group_behind_and_the_mixin_does_not(tmp_path
     np.testing.assert_allclose(own, by_hand, atol=2e-3)  # probabilities are bounded
     np.testing.assert_allclose(solution.evidence.seen.own_means, by_hand, rtol=1e-6)
     # The directory can be read, and gives the arrays back.
-    record = runs.read_run(tmp_path / "run", require_verified=True)
+    record = runs.read_run(tmp_path / "run")
+    assert record.verified
     assert isinstance(record.predictor.model, Reported)
     np.testing.assert_array_equal(record.predictor.model.arrays(record.w)["w"], w)
     with raises(UsageError, "not-available"):

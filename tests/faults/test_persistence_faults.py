@@ -212,8 +212,9 @@ def test_fault_71_a_signal_ends_cleanly_and_the_run_goes_on(
     ended, _, err = end_command(process)
     assert ended == code, err
     place = tmp_path / "run"
-    found = runs.read_run(place, require_verified=True)
-    assert found.result["status"] == "interrupted"
+    found = runs.read_run(place)
+    assert found.verified
+    assert found.as_dict()["status"] == "interrupted"
     assert Log(place).seed == 1
     ended, _, err = end_command(start_command("run", "--resume", "run", cwd=tmp_path))
     assert ended in (0, 4), err

@@ -86,7 +86,7 @@ def test_fault_31_a_seed_is_drawn_shown_and_recorded(command):
     for name in ("a", "b"):
         typed = ("run", *data, "--bound", "0.9", "--out", name, "-v")
         seen = command(*typed)
-        seed = runs.read_run(name).result["seed"]
+        seed = runs.read_run(name).as_dict()["seed"]
         assert f"seed {seed}" in " ".join(seen.out.split())
         assert tomllib.loads(Path(name, "run.toml").read_text())["run"]["seed"] == seed
         seeds.append(seed)

@@ -10,7 +10,7 @@ from safetensors.numpy import save as save_tensors
 
 import pffl
 from pffl import runs
-from pffl.driver import Log
+from pffl.driver import SPEC, Log
 from pffl.errors import ArtefactError
 from pffl.files import json_text
 from pffl.tensors import judge
@@ -44,9 +44,9 @@ def visible(directory: Path) -> set[str]:
 def test_what_is_saved_is_loaded(solution, federation, tmp_path):
     place = runs.save(solution, tmp_path / "a" / "b", "seed = 1\n")
     assert visible(place) == FILES
-    record = runs.read_run(place, require_verified=True)
+    record = runs.read_run(place)
     assert record.verified
-    assert record.result == json.loads(json_text(solution.as_dict()))
+    assert record.as_dict() == json.loads(json_text(solution.as_dict()))
     assert record.spec_text == "seed = 1\n"
     assert record.predictor.schema == solution.schema
     assert record.predictor.cells == solution.problem.cells.names
@@ -61,7 +61,7 @@ def test_what_is_saved_is_loaded(solution, federation, tmp_path):
 
 def test_a_run_replaces_a_stopped_one_with_all_that_belonged_to_it(solution, tmp_path):
     with runs.lock(tmp_path) as held:
-        held.begin("")
+        (tmp_path / SPEC).write_text("")
         held.save(solution, "")
         held.add("certificate.json", b"{}\n")
     (tmp_path / "my notes.txt").write_text("keep")
@@ -70,7 +70,9 @@ def test_a_run_replaces_a_stopped_one_with_all_that_belonged_to_it(solution, tmp
         held.save(solution, "second = true\n")
         Log(tmp_path).remove()
     assert visible(tmp_path) == {*FILES, "my notes.txt"}
-    assert runs.read_run(tmp_path, require_verified=True).spec_text != ""
+    again = runs.read_run(tmp_path)
+    assert again.verified
+    assert again.spec_text != ""
 
 
 def test_directories_are_numbered_and_unused_ones_vanish(solution, tmp_path):

@@ -46,7 +46,9 @@ def test_later_certificates_have_less_and_less(tmp_path, command):
             0,
             4,
         )
-        return runs.read_run(place, require_verified=True).evidence
+        found = runs.read_run(place)
+        assert found.verified
+        return found.evidence
 
     audited("trained", "--split", "train")  # says nothing of held-out rows
     for later, confidence in enumerate((0.9, 0.99, 0.8), start=1):
@@ -106,7 +108,7 @@ def test_fault_84_other_settings_could_not_be_checked(tmp_path):
     assert ground.state == "could not be checked"
     assert conclude(e).certificate.of_kind("holdout")[0].available
     ran(tmp_path / "again", 0.69)
-    last = runs.read_run(tmp_path / "again", require_verified=True).evidence
+    last = runs.read_run(tmp_path / "again").evidence
     assert paid(last) == (1, 0, 4)
     assert all(check.agrees for check in pffl.verify(tmp_path / "again"))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -58,9 +57,7 @@ def app() -> typer.Typer:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run `pffl`; a user's mistake ends in one message and an exit code."""
-    if argv is None:  # a locale without Unicode does not change what was typed
-        argv = [os.fsencode(a).decode(errors="replace") for a in sys.argv[1:]]
-    arguments = list(argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["--version"]:
         from pffl import __version__
 
@@ -89,9 +86,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         raise SystemExit(INTERRUPTED) from error
     except PFFLError as error:
         # The driver has noted at which query a federation failed.
-        where = error.__notes__ if hasattr(error, "__notes__") else []
-        known = where if isinstance(error, FederationError) else []
-        terminal.error("\n".join([str(error), *known]), trace=debug)
+        known = isinstance(error, FederationError) and getattr(error, "__notes__", [])
+        terminal.error("\n".join([str(error), *(known or [])]), trace=debug)
         raise SystemExit(error.exit_code) from error
     except Exception as error:
         terminal.error(
@@ -111,11 +107,11 @@ def _show_usage(error: Any) -> None:
     message, option = error.format_message(), getattr(error, "option_name", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         print(message)
-        return
-    help = f"{error.ctx.command_path} --help" if error.ctx else "pffl --help"
-    now = now_typed(option) if option else None
-    known = f"{message.partition('. ')[0].rstrip('.')}. Now: {now}"
-    terminal.error(known if now else f"{message}\n{help}")
+    elif now := now_typed(option) if option else None:
+        terminal.error(f"{message.partition('. ')[0].rstrip('.')}. Now: {now}")
+    else:
+        path = error.ctx.command_path if error.ctx else "pffl"
+        terminal.error(f"{message}\n{path} --help")
 
 
 def _whole(arguments: Sequence[str]) -> list[str]:

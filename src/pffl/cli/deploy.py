@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,15 +38,13 @@ def deploy(
 
     Example: pffl deploy run.toml --sites lines.txt -o study
     """
-    if check is not None:
-        from pffl.deploy.coordinator import check as look
+    from pffl.deploy import coordinator
 
-        raise typer.Exit(0 if _show_checks(look(check)) else 5)
+    if check is not None:
+        raise typer.Exit(0 if _show_checks(coordinator.check(check)) else 5)
     if spec is None or sites is None or out is None:
         raise UsageError("missing-option:deploy")
     from pffl.config import merge, parse, parse_setting
-    from pffl.deploy.coordinator import Address, estimate
-    from pffl.deploy.coordinator import deploy as write
     from pffl.deploy.keys import read_lines
     from pffl.engines import DEPLOYED
     from pffl.files import read
@@ -55,23 +54,23 @@ def deploy(
     for setting in set_ or ():
         sections = merge(sections, parse_setting(setting))
     sections = merge(sections, {"run": {"engine": DEPLOYED}})
-    agreed = write(
+    agreed = coordinator.deploy(
         parse(sections, source=str(spec), base=spec.parent),
         sections,
         read_lines(read(sites).decode("utf-8", "replace")),
         out,
-        address=Address.parse(address),
+        address=coordinator.Address.parse(address),
     )
     terminal.show(
         f"{len(agreed.sites)} sites, {agreed.mode} mode: {out}",
-        estimate(agreed),
+        coordinator.estimate(agreed),
         f"Go on with {out / 'COMMANDS.md'}",
     )
 
 
-def _show_checks(found: object) -> bool:
+def _show_checks(found: Iterable[tuple[bool, str]]) -> bool:
     """Show what was found; whether all is well."""
-    checks: list[tuple[bool, str]] = list(found)  # type: ignore[call-overload]
+    checks = list(found)
     terminal.show(*(f"{'✓' if good else '✗'} {text}" for good, text in checks))
     return all(good for good, _ in checks)
 
@@ -130,9 +129,12 @@ def join(
         for name in joining.peers:
             if name not in peers:
                 peers[name] = typer.prompt(f"Fingerprint of {name}, as it was read out")
-    words = {"end-secure-sums": end_secure_sums, "new-keys": new_keys}
-    words["other-sites"] = other_sites
-    given = [word for word, value in words.items() if value]
+    words = {
+        "end-secure-sums": end_secure_sums,
+        "new-keys": new_keys,
+        "other-sites": other_sites,
+    }
+    given = [word for word, agreed in words.items() if agreed]
     joining.check(None if trust_keys else peers, given)
     found, notes = joining.prepare(rows, changed=changed_rows)
     for note in notes:
@@ -205,14 +207,10 @@ def show(
 
 def _show_counts(site: Site) -> None:
     """Show the site's own counts, for its eyes only; those left out are marked."""
-    schema, splits = site.schema, list(site.silo.splits)
-    counts = {split: site.counts(split) for split in splits}
-    private = site.agreement.private
-    hidden = {split: site.hidden(split) & (not private) for split in splits}
-    rows = []
-    for z in range(schema.n_strata):
-        row = {"your rows, for your eyes only": schema.stratum_name(z)}
-        for s in splits:
-            row[s] = f"{counts[s][z]:,}{' left out' if hidden[s][z] else ''}"
-        rows.append(row)
+    names = map(site.schema.stratum_name, range(site.schema.n_strata))
+    rows = [{"your rows, for your eyes only": name} for name in names]
+    for split in site.silo.splits:
+        hidden = site.hidden(split) & (not site.agreement.private)
+        for row, count, left in zip(rows, site.counts(split), hidden, strict=True):
+            row[split] = f"{count:,}{' left out' * bool(left)}"
     terminal.print_rows(rows, len(rows))

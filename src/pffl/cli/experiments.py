@@ -47,7 +47,7 @@ def compare(
     Example: pffl compare compas --methods fedavg,exact --grid bound=0.6,0.65,0.7
     """
     from pffl.experiments import compare as run
-    from pffl.progress import counted
+    from pffl.progress import Progress
 
     values = _grid(grid or [])
     given, bounded = draft.with_a_bound(minimax=True)
@@ -58,7 +58,7 @@ def compare(
         raise UsageError("needs-constraint:compare")
     folder = out or Path("runs") / f"compare-{job.spec.data.name}"
     validation = bool(values) or trials > 0
-    with counted("seed") as report:
+    with Progress("seed") as report:
         found = run(
             Seeded(draft.sections, draft.source, draft.base, validation),
             constraint,
@@ -97,7 +97,7 @@ def reproduce(
     """
     from pffl.experiments import figures
     from pffl.experiments import reproduce as run
-    from pffl.progress import counted
+    from pffl.progress import Progress
 
     if figure == "list":
         terminal.show(*(f"{name}: {spec['paper']}" for name, spec in figures().items()))
@@ -108,7 +108,7 @@ def reproduce(
         return Seeded({"data": {**section, **extra}}, "spec", Path(), True)
 
     folder = out or Path("runs") / "reproduce" / figure
-    with counted("seed") as report:
+    with Progress("seed") as report:
         found = run(
             figure, opened, data=data, seeds=seeds, jobs=jobs, out=folder, report=report
         )

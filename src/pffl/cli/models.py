@@ -122,9 +122,7 @@ def audit(
             threshold=threshold,
         )
         save_audit(found, spec, held)
-    if json:
-        terminal.print_json(found.certificate.as_dict())
-    print_result(found.conclusions, held.directory, aside=json, verbose=verbose)
+    print_result(found.conclusions, held.directory, json=json, verbose=verbose)
     found.certificate.insist(None if certify is None else "holdout")
     raise typer.Exit(found.conclusions.exit_code)
 
@@ -187,7 +185,7 @@ def verify(
         if check.note or not check.agrees:
             style = "" if check.agrees else "red"
             target.print(visible(str(check)), style=style, soft_wrap=True)
-    style = "bold red" if wrong else "bold green"
+    style = terminal.STYLES["bad" if wrong else "good"]
     target.print(_verify.judged(checks), style=style, soft_wrap=True)
     raise typer.Exit(6 if wrong else 0)
 
@@ -247,12 +245,11 @@ def _show_monitor(found: Monitor, path: Path) -> None:
     from pffl._monitor import ASSUMPTIONS
     from pffl.text import few
 
-    unwatched = found.settings.unwatched
-    notes = [f"not watched: {few(unwatched)}"] if unwatched else []
     terminal.print_rows(found.shown)
-    notes += [f"assumed: {text}" for text in ASSUMPTIONS]
+    notes = [f"assumed: {text}" for text in ASSUMPTIONS]
+    if unwatched := found.settings.unwatched:
+        notes.insert(0, f"not watched: {few(unwatched)}")
     terminal.print_remarks(notes)
-    word = "▲ ALARM" if found.alarms else "NO ALARM"
-    style = "bold red" if found.alarms else "bold"
-    terminal.stdout().print(f"\n{word}", style=style)
+    word, tone = ("▲ ALARM", "bad") if found.alarms else ("NO ALARM", "plain")
+    terminal.stdout().print(f"\n{word}", style=terminal.STYLES[tone])
     terminal.show(found.message, f"State: {path} (digest {found.digest[:12]})")

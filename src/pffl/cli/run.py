@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import typer
 
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from pffl.privacy.terms import Privacy
 
 DECLARE = "Write a columns section for private runs, from a public or made-up table."
-MAX_GROUPS = 6
-MAX_COLUMNS, MAX_REMARKS = 200, 10
-EXAMPLES, MAX_EXAMPLE = 3, 16
+MAX_GROUPS, MAX_COLUMNS, EXAMPLES, MAX_EXAMPLE = 6, 200, 3, 16  # that are shown
 
 
 @takes(*OPTIONS, optional=True)
@@ -69,9 +67,7 @@ def run(
     train = _run_deployed if deployed else _run_here
     directory, found, code = train(spec, out, resume)
     if found is not None:
-        if json:
-            terminal.print_json(found.result())
-        print_result(found, directory, aside=json, verbose=verbose)
+        print_result(found, directory, json=json, verbose=verbose)
     if found is None or code >= INTERRUPTED:
         _say_how_to_go_on(directory)
     raise typer.Exit(code)
@@ -141,18 +137,23 @@ def _run_deployed(
 
 
 def print_result(
-    found: Conclusions, directory: Path, *, aside: bool, verbose: bool
+    found: Conclusions, directory: Path, *, json: bool, verbose: bool
 ) -> None:
-    """Show what a run reached, and where it is saved.
+    """Show what a run or an audit reached, and where it is saved.
 
-    `aside` from a result on stdout, only how it ended is shown, on stderr.
+    With `json` the result is on stdout alone, and how it ended on stderr.
     """
     from pffl import runs
 
-    target = terminal.stdout(stderr=aside)
-    if verbose and not aside:
+    target = terminal.stdout(stderr=json)
+    if json:
+        e = found.evidence
+        terminal.print_json(
+            found.result() if e.trained else found.certificate.as_dict()
+        )
+    elif verbose:
         terminal.print_details(found)
-    (terminal.print_verdicts if aside else terminal.print_screen)(target, found)
+    (terminal.print_verdicts if json else terminal.print_screen)(target, found)
     made = {"report": directory / runs.REPORT, "model": directory / runs.MODEL}
     parts = [f"{title:8} {path}" for title, path in made.items() if path.is_file()]
     notes = found.evidence.data.notes
@@ -335,10 +336,10 @@ def _show_declaration(federation: Federation, values: Mapping[str, object]) -> N
     from pffl.data.read import read_table
     from pffl.data.table import declare
 
-    if not isinstance(path := values.get("path"), str):
+    if "path" not in values:
         raise UsageError("needs-rows:show-declaration")
     silo = [str(values["silo"])] if "silo" in values else []
-    columns = declare(read_table(path)[0], federation.encoding, *silo)
+    columns = declare(read_table(str(values["path"]))[0], federation.encoding, *silo)
     typer.echo("# declared from a public or made-up table: never from the private one")
     typer.echo(dumps({"columns": columns}))
 
@@ -346,7 +347,6 @@ def _show_declaration(federation: Federation, values: Mapping[str, object]) -> N
 def _show_counts(federation: Federation) -> None:
     """Show training rows per silo and group, and notes."""
     import numpy as np
-    import pandas as pd
 
     schema = federation.schema
     kind = f"{len(schema.labels)} classes" if schema.labels else "a number"
@@ -359,18 +359,20 @@ def _show_counts(federation: Federation) -> None:
         f"fingerprint {federation.fingerprint[:16]}",
     )
     parts = [silo.rows("train").group for silo in federation.silos]
-    counts = pd.DataFrame(
-        [np.bincount(part, minlength=len(schema.groups)) for part in parts],
-        index=pd.Index(federation.silo_names, name="silo"),
-        columns=[visible(group) for group in schema.groups],
+    counts = np.array(
+        [np.bincount(part, minlength=len(schema.groups)) for part in parts]
     )
-    table = counts[counts.sum().nlargest(MAX_GROUPS).index]
-    table.insert(0, "training rows", counts.sum(axis=1))
-    table = table.sort_values("training rows", ascending=False)
-    rows: Any = [{"silo": "all"} | table.sum().to_dict()]
-    terminal.print_rows(rows + table.reset_index().to_dict("records"))
-    if len(schema.groups) > MAX_GROUPS:
-        terminal.show(f"and {len(schema.groups) - MAX_GROUPS:,} more groups")
+    order = np.argsort(-counts.sum(axis=1), kind="stable")
+    shown = np.argsort(-counts.sum(axis=0), kind="stable")[:MAX_GROUPS]
+    names = ["all", *(federation.silo_names[k] for k in order)]
+    rows = [
+        {"silo": name, "training rows": int(row.sum())}
+        | {visible(schema.groups[g]): int(row[g]) for g in shown}
+        for name, row in zip(names, [counts.sum(axis=0), *counts[order]], strict=True)
+    ]
+    terminal.print_rows(rows)
+    if many > MAX_GROUPS:
+        terminal.show(f"and {many - MAX_GROUPS:,} more groups")
 
 
 def _show_columns(path: str) -> None:
@@ -389,21 +391,14 @@ def _show_columns(path: str) -> None:
         told += odd
         counts = frame[name].value_counts()
         examples = [shorten(str(v), MAX_EXAMPLE) for v in counts.index[:EXAMPLES]]
-        rows.append(
-            {
-                "column": name,
-                "taken as": "left out" if column is None else column.kind,
-                "values": len(counts),
-                "missing": int(frame[name].isna().sum()),
-                "such as": ", ".join(examples),
-            }
-        )
+        kind = "left out" if column is None else column.kind
+        row = {"column": name, "taken as": kind, "values": len(counts)}
+        row["missing"] = int(frame[name].isna().sum())
+        rows.append({**row, "such as": ", ".join(examples)})
     counted = f"{len(frame):,} rows, {len(names):,} columns"
     terminal.print_head(Path(path).name, counted, *notes)
     terminal.print_rows(rows, MAX_COLUMNS, left=("taken as", "such as"))
     remarks = [*problems.found, *told]
-    if len(remarks) > MAX_REMARKS:
-        remarks = [*remarks[:MAX_REMARKS], f"and {len(remarks) - MAX_REMARKS} more"]
     if protected := [name for name in names if looks_protected(name)]:
         remarks.append(f"look protected, by name: {few(protected)}")
     terminal.print_remarks(remarks)
