@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -57,7 +58,9 @@ def app() -> typer.Typer:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run `pffl`; a user's mistake ends in one message and an exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:  # a locale without Unicode does not change what was typed
+        argv = [os.fsencode(a).decode(errors="replace") for a in sys.argv[1:]]
+    arguments = list(argv)
     if arguments[:1] == ["--version"]:
         from pffl import __version__
 

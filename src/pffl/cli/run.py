@@ -358,10 +358,8 @@ def _show_counts(federation: Federation) -> None:
         *federation.notes,
         f"fingerprint {federation.fingerprint[:16]}",
     )
-    parts = [silo.rows("train").group for silo in federation.silos]
-    counts = np.array(
-        [np.bincount(part, minlength=len(schema.groups)) for part in parts]
-    )
+    parts, many = [s.rows("train").group for s in federation.silos], len(schema.groups)
+    counts = np.array([np.bincount(part, minlength=many) for part in parts])
     order = np.argsort(-counts.sum(axis=1), kind="stable")
     shown = np.argsort(-counts.sum(axis=0), kind="stable")[:MAX_GROUPS]
     names = ["all", *(federation.silo_names[k] for k in order)]
