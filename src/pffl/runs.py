@@ -260,9 +260,11 @@ def read_manifest(directory: Path) -> dict[str, str]:
     source = f"'{path}' is not a manifest of pffl"
     found = records.read(_Manifest, files.read(path), source=source)
     if found.format != FORMAT or found.version not in READABLE:
-        theirs = {"format": found.format, "version": found.version}
-        known = {"format_2": FORMAT, "version_2": VERSION}
-        raise ArtefactError("other-format:read-manifest", path=path, **theirs, **known)
+        theirs = f"{found.format!r}, version {found.version!r}"
+        known = f"{FORMAT!r}, version {VERSION}"
+        raise ArtefactError(
+            "other-format:read-manifest", path=path, theirs=theirs, known=known
+        )
     foreign = [n for n in found.files if Path(n).name != n or n in ("", "..")]
     if foreign:
         raise ArtefactError("outside-directory", path=path, foreign=foreign)
