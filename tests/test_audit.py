@@ -90,8 +90,8 @@ def coefficients(model):
 def not_verified(found, rows, folder):
     """Save an audit with its rows; return what `verify` does not agree with."""
     found.save(folder / "audit")
-    rows.export(folder / "rows.csv")
-    checks = pffl.verify(folder / "audit", folder / "rows.csv")
+    rows.export(folder / "rows.npz")
+    checks = pffl.verify(folder / "audit", folder / "rows.npz")
     assert any(check.what.startswith("sums, seen, cells") for check in checks)
     return [str(check) for check in checks if not check.agrees]
 

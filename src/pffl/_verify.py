@@ -3,8 +3,8 @@
     python pffl_verify.py RUN [ROWS]        RUN: a run's folder, or its report.html
 
 It needs Python, NumPy, SciPy and safetensors, and nothing of pffl. ROWS is what ``pffl
-verify RUN --export rows.npz`` (or .csv) writes: split, silo, group, label, person and
-weight where they are known, and the inputs before scaling. From top to bottom:
+verify RUN --export rows.npz`` writes: split, silo, group, label, person and weight
+where they are known, and the inputs before scaling. From top to bottom:
 
     files         SHA-256 against the manifest; JSON without doubled keys, odd numbers
     rows          losses, slopes and sums of the model's rows, from their definitions
@@ -30,7 +30,6 @@ about.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import itertools
 import json
@@ -246,19 +245,12 @@ def read_rows(path: Path, e: Json, model: SavedModel) -> Json:
     Silos, labels and strata (group and label) as whole numbers, in order.
     """
     try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                rows: Json = {name: file[name] for name in file.files}
-            if "X" not in rows:
-                parts = tuple(rows[f"X_{n}"] for n in ("data", "indices", "indptr"))
-                shape = (len(parts[2]) - 1, len(model.mean))
-                rows["X"] = sparse.csr_array(parts, shape=shape)
-        else:
-            with path.open(encoding="utf-8", newline="") as text:
-                names, *lines = csv.reader(text)
-            columns, head = np.array(lines).T, len(names) - len(model.mean)
-            rows = dict(zip(names[:head], columns, strict=False))
-            rows["X"] = columns[head:].T.astype(float)
+        with np.load(path, allow_pickle=False) as file:
+            rows: Json = {name: file[name] for name in file.files}
+        if "X" not in rows:
+            parts = tuple(rows[f"X_{n}"] for n in ("data", "indices", "indptr"))
+            shape = (len(parts[2]) - 1, len(model.mean))
+            rows["X"] = sparse.csr_array(parts, shape=shape)
         if rows["X"].shape[1] != len(model.mean):
             raise ValueError(f"there must be {len(model.mean)} inputs")
 

@@ -25,8 +25,6 @@ from pffl.evidence.record import Evidence
 from pffl.models.external import Probabilities
 from pffl.runs import CARD, CERTIFICATE, MODEL, REPORT, derived
 
-PREPARED = "split,silo,group,label"  # how a CSV of prepared rows begins
-
 
 def verify(
     run: str | Path,
@@ -70,7 +68,7 @@ def verify(
     True
     """
     place, prepared = Path(run), rows is None or isinstance(rows, Federation)
-    prepared = prepared or is_prepared(Path(rows))  # type: ignore[arg-type]
+    prepared = prepared or Path(rows).suffix == ".npz"  # type: ignore[arg-type]
     audited = None
     if not prepared or model is not None:
         data = None if prepared else str(rows)
@@ -181,11 +179,3 @@ def open_rows(
     audited, federation = open_model(model or folder / MODEL, source)
     predictor = audited.predictor
     return federation, predictor.model.fingerprint(predictor.w)
-
-
-def is_prepared(path: Path) -> bool:
-    """Whether a file holds rows that were exported."""
-    if path.suffix == ".npz" or not path.is_file():
-        return path.suffix == ".npz"
-    with path.open(encoding="utf-8", errors="replace") as text:
-        return text.readline().startswith(PREPARED)

@@ -139,8 +139,8 @@ def test_a_bound_that_a_model_without_intercept_meets_is_met(tmp_path: Any) -> N
     )
     assert solution.status == "met"
     runs.save(solution, tmp_path / "run")
-    federation(NUMBER).export(tmp_path / "rows.csv")
-    checks = pffl.verify(tmp_path / "run", tmp_path / "rows.csv")
+    federation(NUMBER).export(tmp_path / "rows.npz")
+    checks = pffl.verify(tmp_path / "run", tmp_path / "rows.npz")
     assert [check.what for check in checks if not check.agrees] == []
     found = pffl.feasible(federation(NUMBER), pffl.BoundedGroupLoss(0.5), model=model)
     assert not found.impossible

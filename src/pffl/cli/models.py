@@ -130,9 +130,7 @@ def audit(
 def verify(
     path: Path | None = argument("[RUN]", "A run's folder, or its report.html.", None),
     data: str | None = argument("[ROWS]", VERIFIED, None),
-    export: Path | None = option(
-        "Write the rows, prepared, to a .csv or .npz and stop."
-    ),
+    export: Path | None = option("Write the rows, prepared, to an .npz file and stop."),
     script: Path | None = option("Write the verifier, one file that needs no pffl."),
     model: Path | None = option("Of an audit: the predictions, one per row."),
     arithmetic: bool = flag("Check by recorded sums; open no data.", "--arithmetic"),
@@ -150,7 +148,7 @@ def verify(
     """
     from pffl import _verify
     from pffl.text import visible
-    from pffl.verification import check_run, is_prepared, open_rows
+    from pffl.verification import check_run, open_rows
 
     if script is not None:
         script.write_text(Path(_verify.__file__).read_text("utf-8"), encoding="utf-8")
@@ -166,7 +164,7 @@ def verify(
         return
     if arithmetic and (data or model):
         raise UsageError("options-conflict:verify")
-    rows: Any = data if data and is_prepared(Path(data)) else None
+    rows: Any = data if data and data.endswith(".npz") else None
     audited = None
     if rows is None and not arithmetic and (data or path.suffix != ".html"):
         try:

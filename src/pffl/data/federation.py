@@ -568,39 +568,27 @@ class Federation:
         return about | {n: own for n, own in known.items() if own is not None}, rows
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write all rows as a plain table, which `pffl.verify` reads.
+        """Write all rows as an npz file, which `pffl.verify` reads.
 
-        Its columns are split, silo, group, label, the person of a row (`person`, where
+        Its arrays are split, silo, group, label, the person of a row (`person`, where
         an id told), how much it counts (`weight`, where rows have weights), and
-        the inputs before scaling; an npz file by its ending, otherwise CSV. Sparse
-        inputs need the first, where they are compressed rows. Rows stay in order.
+        the inputs before scaling (`X`, or its compressed rows). Rows stay in order.
         """
-        import pandas as pd
-
         labels, (about, rows) = self.schema.labels, self.stacked()
-        columns: dict[str, NDArray[Any]] = {
-            "split": about.pop("split"),
-            "silo": about.pop("silo"),
+        place, stream = Path(path), io.BytesIO()
+        if place.suffix != ".npz":
+            raise UsageError("wrong-format", place=place)
+        columns: dict[str, Any] = {
             "group": np.array(self.schema.groups)[rows.group],
             "label": np.array(labels)[rows.y.astype(np.int64)] if labels else rows.y,
+            "schema": np.array(self.schema.hash),
             **about,
+            **saved_arrays(rows.X),
         }
-        X = rows.X
-        place = Path(path)
-        if place.suffix == ".npz":
-            stream = io.BytesIO()
-            columns |= {"schema": np.array(self.schema.hash), **saved_arrays(X)}
-            if isinstance(X, np.ndarray):
-                columns["features"] = np.array(self.schema.features)
-            np.savez_compressed(stream, **columns)  # type: ignore[arg-type]
-            write(place, stream.getvalue())
-            return
-        if not isinstance(X, np.ndarray):
-            raise DataError("wrong-format", place=place)
-        wide = X.astype(np.float64) if X.dtype == np.float32 else X
-        inputs = pd.DataFrame(wide, columns=list(self.schema.features))
-        table = pd.concat([pd.DataFrame(columns), inputs], axis=1)
-        write(place, table.to_csv(index=False, lineterminator="\n").encode())
+        if isinstance(rows.X, np.ndarray):
+            columns["features"] = np.array(self.schema.features)
+        np.savez_compressed(stream, **columns)
+        write(place, stream.getvalue())
 
     @property
     def _parts(self) -> list[Rows]:
