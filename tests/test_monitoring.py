@@ -39,9 +39,8 @@ def weighing(rows):
     """The same rows, with weights."""
     silos = []
     for silo in rows.silos:
-        splits = {
-            s: replace(r, weight=np.full(len(r), 2.0)) for s, r in silo.splits.items()
-        }
+        weights = {s: np.full(len(r), 2.0) for s, r in silo.splits.items()}
+        splits = {s: replace(r, weight=weights[s]) for s, r in silo.splits.items()}
         silos.append(replace(silo, splits=splits))
     return replace(rows, silos=tuple(silos))
 

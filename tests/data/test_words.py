@@ -14,13 +14,7 @@ from pffl.data import Attribute, TableEncoder
 from pffl.errors import UsageError
 from pffl.models import Inputs, LogisticRegression
 from tests.data import tables
-from tests.inside import (
-    Column,
-    Predictor,
-    columns,
-    count_words,
-    score_file,
-)
+from tests.inside import Column, Predictor, columns, count_words, score_file
 from tests.raising import raises
 
 WIDTH = 1 << 16

@@ -20,13 +20,7 @@ from tests.datasets.acs_files import (
     zip_file,
 )
 from tests.datasets.server import serve
-from tests.inside import (
-    FIPS,
-    RACES,
-    SEXES,
-    TASKS,
-    archive_name,
-)
+from tests.inside import FIPS, RACES, SEXES, TASKS, archive_name
 from tests.inside import datasets_acs as _acs
 from tests.raising import raises
 
@@ -106,10 +100,8 @@ def test_rows_labels_and_inputs_are_those_of_folktables(zips, task, filter):
     assert federation.silo_names == STATES
     features = federation.schema.features
     columns = [c for c in TASKS[task, filter].inputs if c != "RAC1P"]
-    assert (
-        list(dict.fromkeys(f.partition("=")[0].rstrip("²") for f in features))
-        == columns
-    )
+    named = dict.fromkeys(f.partition("=")[0].rstrip("²") for f in features)
+    assert list(named) == columns
     ranged = [f for f in features if f.startswith(("OCCP", "POBP"))]
     for silo in federation.silos:
         kept = [p for p in PEOPLE[silo.name] if KEPT[task, filter](p)]
