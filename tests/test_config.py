@@ -129,7 +129,7 @@ def test_every_parameter_of_a_table_can_be_set():
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_parameter_of_a_data_set_can_be_set(name):
-    load = DATASETS[name][0]
+    load = DATASETS[name]
     assert set(parameters(load)) == set(inspect.signature(load).parameters)
 
 

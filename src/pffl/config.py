@@ -306,7 +306,7 @@ def _data_set(values: dict[str, object], base: Path) -> DataSource:
     if name not in DATASETS:
         hint = suggestion(str(name), DATASETS)
         raise UsageError("unknown-data", name=name, hint=hint)
-    load = DATASETS[str(name)].load
+    load = DATASETS[str(name)]
     with Problems(str(name), UsageError) as problems:
         found = check(values, load, str(name), problems)
     options = _map_paths(found, lambda path: str(base / path))
@@ -611,7 +611,6 @@ class Key(NamedTuple):
 @cache
 def keys() -> Mapping[str, Key]:
     """Return every key of a run file, as ``section.key``."""
-    sets = [(name, known.load) for name, known in DATASETS.items()]
     found = {
         "data.name": Key(str),
         "data.path": Key(str),
@@ -621,7 +620,7 @@ def keys() -> Mapping[str, Key]:
         **{f"{name}.kind": Key(str) for name in KINDS},
     }
     for part, sources in {
-        "data": [("tables", TableOptions), *sets],
+        "data": [("tables", TableOptions), *DATASETS.items()],
         **{name: list(_own(name).items()) for name in KINDS},
         "run": [("", RunSettings)],
         "privacy": [("", Privacy)],

@@ -7,7 +7,7 @@ import pytest
 
 from pffl import Federation, runs
 from pffl.data import Rows
-from pffl.datasets import DATASETS, Dataset
+from pffl.datasets import DATASETS
 from tests.cli.helpers import pffl
 
 FACES = ("faces", "--set", "data.clients=8", "--set", "data.size=12", "--seed", "1")
@@ -57,7 +57,7 @@ def _imports():
 @pytest.fixture(autouse=True)
 def pictures(monkeypatch):
     """A data set of pictures that needs no file."""
-    monkeypatch.setitem(DATASETS, "faces", Dataset(faces, "drawn"))
+    monkeypatch.setitem(DATASETS, "faces", faces)
 
 
 @pytest.mark.parametrize(

@@ -313,7 +313,8 @@ def data(
     if draft is None:
         from pffl.datasets import DATASETS
 
-        terminal.show(*(f"{name:10} {text}" for name, (_, text) in DATASETS.items()))
+        told = {name: load.__doc__ or "" for name, load in DATASETS.items()}
+        terminal.show(*(f"{n:10} {text.splitlines()[0]}" for n, text in told.items()))
         return
     given = table_of(draft.sections, "data")
     path = given.get("path")

@@ -106,23 +106,7 @@ compas = _framed(_people.compas)
 synthetic = _framed(_synthetic.synthetic)
 
 
-class Dataset(NamedTuple):
-    """A data set by name: the function that loads it, and what it is."""
-
-    load: Loader[...]
-    about: str
-
-
-DATASETS = {
-    "acs": Dataset(
-        acs, "US census persons by state, 2017 on: employment, income, insurance"
-    ),
-    "adult": Dataset(adult, "income over $50,000, US census 1994: 48,842 people, real"),
-    "celeba": Dataset(
-        celeba, "faces by person, real; from a folder, see docs/networks.md"
-    ),
-    "compas": Dataset(
-        compas, "two-year recidivism, ProPublica 2016: 6,172 people, real"
-    ),
-    "synthetic": Dataset(synthetic, "generated census-like rows, any size, offline"),
+#: By name; the first line of each one's documentation says what it is.
+DATASETS: dict[str, Loader[...]] = {
+    load.__name__: load for load in (acs, adult, celeba, compas, synthetic)
 }

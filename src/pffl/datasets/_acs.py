@@ -173,7 +173,7 @@ def acs(
     source: PathLike | None = None,
     cache_dir: PathLike | None = None,
 ) -> Federation:
-    """Load ACS persons as a federation whose silos are states.
+    """Load people of the US census (ACS, from 2017); silos are states.
 
     Tasks, with inputs, filters and labels of folktables 0.0.12:
 
