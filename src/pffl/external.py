@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -42,7 +42,7 @@ from pffl.methods.pffl import PFFL
 from pffl.models.external import CLASSES, NUMBERS, Reported
 from pffl.numerics import bounded_probabilities, is_number
 from pffl.prepare import Options
-from pffl.problem import Point, Problem, upper_value
+from pffl.problem import Point, upper_value
 from pffl.queries import Census, Evaluate, Query, Total, View, add_all
 from pffl.solution import Solution
 from pffl.text import words
@@ -106,9 +106,8 @@ class ExternalSettings:
                 problems.add(wrong("constraint", owner, "a constraint", constraint))
             elif constraint.open:
                 problems.add("auto-refused:externalsettings")
-            if self.iterate not in get_args(Iterate):
-                allowed = f"one of {', '.join(get_args(Iterate))}"
-                problems.add(wrong("iterate", owner, allowed, self.iterate))
+            if self.iterate not in ("best", "last"):
+                problems.add(wrong("iterate", owner, "best or last", self.iterate))
             if step is not None and not (is_number(step) and step > 0):
                 problems.add(wrong("dual_step_size", owner, "> 0", step))
         object.__setattr__(self, "options", replace(self.options, weighting="rows"))
@@ -132,41 +131,29 @@ def external_schema(groups: Groups, labels: Sequence[str] | None) -> Schema:
     return Schema((), tuple(listed), tuple(map(str, labels or ())))
 
 
-@dataclass
 class ExternalTraining:
-    """State of a run; `sent` and `reached` are the models before and after a round."""
+    """A run, from its census on, which starts at the parameters given.
 
-    settings: ExternalSettings
-    problem: Problem
-    model: Reported
-    ascent: Ascent
-    rounds: int
-    started: float
-    notes: list[str]
-    sent: FloatArray
-    reached: FloatArray
-    multipliers: FloatArray
-    history: list[Round] = field(default_factory=list)
-    best: tuple[tuple[bool, float], FloatArray, FloatArray] | None = None
-    diverged: bool = False
+    `sent` and `reached` are the models before and after a round.
+    """
 
-    @classmethod
-    def begin(
-        cls,
+    def __init__(
+        self,
         settings: ExternalSettings,
         engine: Engine,
         model: Reported,
         first: FloatArray,
         rounds: int,
-        started: float,
-    ) -> ExternalTraining:
-        """Ask the census, and start at the parameters given."""
-        problem, notes = prepared(
+    ) -> None:
+        self.settings, self.engine, self.rounds = settings, engine, rounds
+        self.started, self.sent, self.reached = time.monotonic(), first, first
+        self.problem, self.notes = prepared(
             engine, settings.constraint, model, settings.method, settings.options, 0
         )
-        ascent = Ascent.begin(problem, settings.dual_step_size)
-        at = (first, first, ascent.multipliers)
-        return cls(settings, problem, model, ascent, rounds, started, [*notes], *at)
+        self.ascent = Ascent.begin(self.problem, settings.dual_step_size)
+        self.multipliers = self.ascent.multipliers
+        self.history, self.diverged = list[Round](), False
+        self.best: tuple[tuple[bool, float], FloatArray, FloatArray] | None = None
 
     def weights(self) -> FloatArray:
         """Use the next λ; return the weights of examples by silo, group and label."""
@@ -235,14 +222,11 @@ class ExternalTraining:
         return have_settled(losses, lam / weight)
 
     def conclude(
-        self,
-        engine: Engine,
-        described: Mapping[str, Any],
-        messages: int,
-        notes: Sequence[str] = (),
+        self, described: Mapping[str, Any], messages: int, notes: Sequence[str] = ()
     ) -> Solution:
         """Measure the model that is kept, and return the solution."""
-        settings, setting = self.settings, setting_of(engine)
+        settings, engine = self.settings, self.engine
+        setting = setting_of(engine)
         options, constraint = settings.options, settings.constraint
         wanted = Wanted(setting.splits, weighted=False, confidence=options.confidence)
         point, M, measured = drive(engine, self._measured(wanted))
@@ -432,11 +416,11 @@ def solve_loaders(
         )
         for silo, r in silos.items()
     }
-    schema, started = external_schema(groups, labels), time.monotonic()
+    schema = external_schema(groups, labels)
     engine = LoaderEngine(network, schema, rows, split or split_batch, name)
     w = engine.vector(engine.module)
     bounds = ExternalSettings(constraint, **settings)
-    run = ExternalTraining.begin(bounds, engine, engine.model, w, rounds, started)
+    run = ExternalTraining(bounds, engine, engine.model, w, rounds)
     apart = "validation" in engine.splits
     for number in range(1, rounds + 1):
         run.sent = w
@@ -461,7 +445,7 @@ def solve_loaders(
     for callback in callbacks:
         callback.ended()
     described = {"kind": "torch-loop", "local_epochs": local_epochs}
-    solution = run.conclude(engine, described, len(run.history))
+    solution = run.conclude(described, len(run.history))
     for callback in callbacks:
         callback.solved(solution)
     return solution

@@ -649,12 +649,11 @@ class BoundedGroupLossMixin:
         Parameters are those of every strategy. In the result, `arrays` are those of
         the model that was measured and that `solution` speaks of.
         """
-        begun = time.monotonic()
         engine = Reports(self, grid, initial_arrays, evaluate_config, timeout)
         models = engine.models
         engine.meet(getattr(self._inner, "min_available_nodes", 1))
-        known = (models.model, models.vector(initial_arrays), num_rounds, begun)
-        at = external.ExternalTraining.begin(self.bounding, engine, *known)
+        known = (models.model, models.vector(initial_arrays), num_rounds)
+        at = external.ExternalTraining(self.bounding, engine, *known)
         self._run = engine, at
         bounds = self.bounding.constraint.describe()
         LOG.info("Bounds: %s, for %s", bounds, ", ".join(engine.clients))
@@ -665,7 +664,7 @@ class BoundedGroupLossMixin:
         messages = num_rounds + engine.messages // len(engine.clients)
         noisy = any("Differential" in b.__name__ for b in type(self).__mro__)
         notes = [NOISE] if noisy else []
-        found = at.conclude(engine, self._described(), messages, notes)
+        found = at.conclude(self._described(), messages, notes)
         self.solution = noted(found, models.note(found.w))
         result.arrays = models.arrays(found.w)
         LOG.info("%s", self.solution)
