@@ -10,7 +10,7 @@ stored, centred as that of a dense column is. Of all others √Σ(|x| + |mean|)�
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -22,8 +22,6 @@ from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array, csr_array
-
-MAX_CACHED_PARTS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +38,6 @@ class ScaledRows:
 
     rows: csr_array
     shift: FloatArray
-    _parts: dict[tuple[int, int], ScaledRows] = field(
-        default_factory=dict, init=False, repr=False
-    )
 
     __array_ufunc__: ClassVar[None] = None  # NumPy leaves `array @ rows` to us
 
@@ -85,20 +80,8 @@ class ScaledRows:
     def __getitem__(self, index: slice | IntArray) -> ScaledRows:
         if isinstance(index, slice) and index.step in (None, 1):
             start, stop, _ = index.indices(len(self))
-            return self._part(start, stop)
+            return ScaledRows(_consecutive(self.rows, start, stop), self.shift)
         return ScaledRows(self.rows[index], self.shift)
-
-    def _part(self, start: int, stop: int) -> ScaledRows:
-        """Return consecutive rows; the first few asked for are kept for the next time.
-
-        They are views, and passes read the same pieces again and again.
-        """
-        known = self._parts.get((start, stop))
-        if known is None:
-            known = ScaledRows(_consecutive(self.rows, start, stop), self.shift)
-            if len(self._parts) < MAX_CACHED_PARTS:
-                self._parts[start, stop] = known
-        return known
 
     def __matmul__(self, other: FloatArray) -> FloatArray:
         product: FloatArray = self.rows @ other
