@@ -372,7 +372,7 @@ def check_pooled(
     """Refuse what needs figures of single silos, where secure sums show totals only."""
     if not setting.access.pooled:
         return
-    able = [n for n, kind in METHODS.sound().items() if not kind.looks_at_silos]
+    able = [n for n, kind in METHODS.own.items() if not kind.looks_at_silos]
     cells = Cells.none(setting.schema)
     if constraint is not None:
         if constraint.open:

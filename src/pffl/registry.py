@@ -7,7 +7,6 @@ are asked for: a package that is broken breaks nothing but its own name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -50,14 +49,6 @@ class Registry(Mapping[str, type[T]]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.own or name in list(self)
-
-    def sound(self) -> dict[str, type[T]]:
-        """Return all that can be loaded; what cannot is left out."""
-        found = {}
-        for name in self:
-            with suppress(UsageError):
-                found[name] = self[name]
-        return found
 
     def _load(self, entry: Any) -> type[T]:
         """Import a class of another package, or say whose fault it is that one cannot.
