@@ -30,10 +30,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pffl._any_estimator import fit_bounded
 from pffl._solve import prepared, solve
 from pffl.constraints import AUTO, CONSTRAINTS, Constraint, MinMax
-from pffl.data.columns import Column, TableEncoder, as_column, encode_values
+from pffl.data.columns import TableEncoder, as_column, encode_values
 from pffl.data.federation import Federation, as_weights, name_of, named_columns
 from pffl.data.rows import as_csr, as_inputs, is_sparse
-from pffl.data.table import TableOptions
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import DataError, NotMetError, UsageError, wrong
@@ -72,8 +71,7 @@ Bound: TypeAlias = (
 Infeasible: TypeAlias = Literal["raise", "warn", "nearest"]
 POLICIES = ("raise", "warn", "nearest")
 ONLY_SILO = "all"  # of rows that are in none
-#: Columns of the rows of a certificate, besides the groups.
-ROW, LABEL, SILO, WEIGHT = "row number", "its label", "its silo", "its weight"
+LABEL = "its label"  # of a row of a certificate, besides its groups
 SHARE = 0.3  # of the rows: what bounds on rates are certified by
 
 
@@ -406,25 +404,19 @@ class _Fair(BaseEstimator):
         if {*given} != {*groups}:
             raise DataError("other-groups", what=[*given], groups=groups)
         weight = _weights(sample_weight, len(target))
-        frame = pd.DataFrame(
-            {
-                **given,
-                LABEL: target,
-                ROW: np.arange(len(target)),
-                SILO: ONLY_SILO if silos is None else as_column(silos),
-                WEIGHT: 1.0 if weight is None else weight,
-            }
+        bare = replace(own, columns=(), label=LABEL, weight=None)
+        rows = bare.rows(pd.DataFrame({**given, LABEL: target}))
+        silo = np.full(len(target), ONLY_SILO) if silos is None else as_column(silos)
+        names, codes = encode_values(silo, "silos")
+        here = Federation.from_rows(
+            own.schema,
+            replace(rows, X=as_inputs(inputs), weight=weight),
+            codes,
+            names,
+            test_fraction=0.0,
+            encoding=own,
+            learnt_from=False,
         )
-        numbered = replace(
-            own,
-            columns=(Column(ROW, "number"),),
-            label=LABEL,
-            target=own.schema.target,
-            weight=None if weight is None else WEIGHT,
-        )
-        options = TableOptions(label=LABEL, group=groups, silo=SILO, test_fraction=0.0)
-        here = Federation.alike(frame, numbered, options, learnt_from=False)
-        here = here.with_inputs(as_inputs(inputs), own.schema.features)
         terms = evidence.terms
         asked = Options(  # which refuses what cannot be
             confidence=terms.confidence if confidence is None else confidence,
