@@ -44,7 +44,6 @@ QUICK = (
     "data",
     "engines/test_reference.py",
     "evidence/test_schemas.py",
-    "methods/test_descent.py",
     "methods/test_exact.py",
     "methods/test_pffl.py",
     "models/test_base.py",

@@ -1,11 +1,11 @@
-"""Methods side by side: what they refuse, what they share, and when they are FedAvg.
+"""Methods side by side: what they refuse and share, when they are FedAvg, and `Auto`.
 
 What all owe to their silos (order, copies, engines, resuming) is in tests/testing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from typing import Any
 
@@ -22,6 +22,7 @@ from pffl.methods import (
     METHODS,
     PFFL,
     QFFL,
+    Auto,
     Exact,
     FairFed,
     FairGrad,
@@ -36,10 +37,12 @@ from pffl.methods import (
 )
 from pffl.models import LogisticRegression, SoftmaxRegression
 from pffl.prepare import risk_weight_and_bound
-from pffl.problem import Point
+from pffl.problem import Access, Point
 from tests.driving import drive, iterate, measure
 from tests.helpers import make_federation, make_problem, make_schema
+from tests.inside import hessians_fit
 from tests.methods.biased import biased, set_up, states, without
+from tests.models.test_base import Constant
 from tests.raising import raises
 
 # ------------------------------------------------------------------------- refusals
@@ -284,3 +287,60 @@ def test_an_open_price_starts_at_ten_and_a_constraint_sets_its_own():
     assert risk_weight_and_bound(pffl.MinMax(), open_price) == (0.0, 1.0)
     assert risk_weight_and_bound(bounded, Exact(multiplier_bound=3.0)) == (1.0, 3.0)
     assert risk_weight_and_bound(bounded, FedAvg()) == (1.0, 0.0)
+
+
+# ---------------------------------------------------------- silos drawn, and `Auto`
+
+
+def test_all_silos_are_drawn_alike_and_rounds_are_drawn_anew():
+    federation = make_federation(7, sizes=(5,) * 6)
+    problem = make_problem(Local(federation, threads=1), None)
+    method = FedAvg(participation=0.5)
+    draws = [method.silos(problem, round) for round in range(2000)]
+    assert {len(draw) for draw in draws} == {3}
+    counts = np.bincount(np.concatenate(draws), minlength=6)
+    assert np.abs(counts - 1000).max() < 4 * np.sqrt(2000 * 0.25)
+    assert len(set(draws)) == 20
+    assert method.silos(problem, 5) == draws[5]
+    assert method.silos(replace(problem, seed=1), 5) is not None
+    assert FedAvg(participation=0.01).silos(problem, 0) is not None
+
+
+BOUND = pffl.BoundedGroupLoss(0.62)
+
+
+def test_other_models_get_algorithm_1() -> None:
+    engine = Local(make_federation(0, labels=0))
+    problem = make_problem(engine, BOUND, model=Constant())
+    found, why = Auto(multiplier_bound=3.0).resolved(problem)
+    assert found == PFFL(multiplier_bound=3.0)
+    assert why == "the model is not linear"
+    assert Auto().resolved(problem)[0] == PFFL()
+    with raises(UsageError, "wrong-parameter"):
+        Auto(max_rounds=3).resolved(problem)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "cells", "access", "fit"),
+    [
+        (200, 50, Access(), True),
+        (201, 1, Access(), False),
+        (50, 2000, Access(), False),
+        (500, 5, Access(elsewhere=True), True),
+        (2001, 0, Access(elsewhere=True), False),
+    ],
+)
+def test_hessians_are_asked_for_where_they_are_small(
+    parameters, cells, access, fit
+) -> None:
+    assert hessians_fit(parameters, cells, access=access)[0] is fit
+
+
+def test_a_method_may_be_given_by_its_name() -> None:
+    federation = make_federation(0)
+    bound = pffl.BoundedGroupLoss(0.69)
+    named = pffl.solve(federation, bound, method="first-order", random_state=0)
+    given = pffl.solve(federation, bound, method=FirstOrder(), random_state=0)
+    np.testing.assert_array_equal(named.w, given.w)
+    with raises(UsageError, "unknown-method", "newton"):
+        pffl.solve(federation, bound, method="newton", random_state=0)

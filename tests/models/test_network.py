@@ -10,10 +10,12 @@ import pytest
 from scipy.optimize import approx_fprime
 
 import pffl
-from pffl.errors import DataError, UsageError
-from pffl.models import Inputs
-from tests.helpers import make_schema
-from tests.inside import Step
+from pffl.config import parse
+from pffl.errors import ArtefactError, DataError, UsageError
+from pffl.methods import PFFL
+from pffl.models import Inputs, LeastSquares, LogisticRegression
+from tests.helpers import make_federation, make_schema
+from tests.inside import RECIPES, Step, read_model, section_of, write_model
 from tests.raising import raises
 
 LABELS = {"cross_entropy": 3, "binary": 2, "squared": 0}
@@ -337,3 +339,150 @@ pffl.solve(people, pffl.BoundedGroupLoss(1.0), random_state=0)
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
+
+
+# From data to verdict: the same run as a linear model
+
+FEW = {"dual_rounds": 4, "rounds_per_dual": 5, "local_steps": 2, "step_size": 0.1}
+
+
+def zeros(features, outputs=1):
+    """Return a dense layer of doubles that starts at 0, as linear models do."""
+    layer = nn.Linear(features, outputs).double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+    return layer
+
+
+PAIRS = {
+    "logistic": (LogisticRegression, "binary", 2),
+    "least squares": (LeastSquares, "squared", 0),
+}
+
+
+@pytest.mark.parametrize("engine", ["local", "reference"])
+@pytest.mark.parametrize("batch_size", [None, 8])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_torch_model_and_the_numpy_one_give_the_same_run(pair, batch_size, engine):
+    linear, loss, labels = PAIRS[pair]
+    federation = make_federation(2, sizes=(40, 25, 60, 12), labels=labels)
+    method = PFFL(
+        dual_rounds=5,
+        rounds_per_dual=4,
+        local_steps=3,
+        step_size=0.02,
+        dual_step_size=1.0,
+        batch_size=batch_size,
+        proximal=0.1,
+        multiplier_bound=3.0,
+        iterate="average",
+        drift_correction=batch_size is not None,
+        by_mass=batch_size is None,
+        target_gap=1e-12,
+    )
+    constraint = pffl.BoundedGroupLoss(0.5) & pffl.PerSilo(0.7)
+    models = (linear(l2=0.01), Network(zeros(3), loss, l2=0.01, initial="given"))
+    numpy_run, torch_run = (
+        pffl.solve(
+            federation,
+            constraint,
+            model=m,
+            method=method,
+            random_state=4,
+            engine=engine,
+        )
+        for m in models
+    )
+    np.testing.assert_allclose(torch_run.w, numpy_run.w, atol=1e-10)
+    np.testing.assert_allclose(torch_run.multipliers, numpy_run.multipliers, atol=1e-10)
+    left_out = ("round", "gap", "seconds", "worst_cell")
+    columns = [c for c in numpy_run.history if c not in left_out]
+    trained = numpy_run.history["gap"].isna()  # a network's gap is never looked at
+    np.testing.assert_allclose(
+        torch_run.history[columns], numpy_run.history[columns][trained], atol=1e-9
+    )
+    assert torch_run.test.error == numpy_run.test.error
+    for a, b in zip(torch_run.cell_results, numpy_run.cell_results, strict=True):
+        assert a.test_loss == pytest.approx(b.test_loss, abs=1e-9)
+    assert torch_run.gap is None
+
+
+def test_a_network_is_saved_and_read_back(tmp_path):
+    federation = make_federation(1)
+    solution = pffl.solve(
+        federation,
+        pffl.BoundedGroupLoss(0.9),
+        model=Network(mlp(3, (4,), 2, batch_norm=True)),
+        method=PFFL(**FEW),
+        random_state=0,
+    )
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(write_model(solution.predictor))
+    saved = read_model(path)
+    X = federation.silos[0].rows("test").X
+    np.testing.assert_array_equal(saved.predict_proba(X), solution.predict_proba(X))
+    own = pffl.solve(
+        federation,
+        pffl.BoundedGroupLoss(0.9),
+        model=Network(Own()),
+        method=PFFL(**FEW),
+        random_state=0,
+    )
+    path.write_bytes(write_model(own.predictor))
+    with raises(ArtefactError, "bad-model-file"):
+        read_model(path)
+    saved = read_model(path, module=Own())
+    np.testing.assert_array_equal(saved.predict_proba(X), own.predict_proba(X))
+    for other in (mlp(3, (4,), 2), Own().double(), nn.Linear(3, 2)):
+        with raises(ArtefactError, "bad-model-file"):
+            read_model(path, module=other)
+    with raises(ArtefactError, "bad-model-file", "w"):
+        read_model(path, module=Own(outputs=2, hidden=9))
+
+
+# As a run file names them: sizes from the data, and the way back to a file
+
+
+def read(table):
+    spec = parse({"data": {"name": "synthetic"}, "model": table})
+    return spec.model, spec.method
+
+
+@pytest.mark.parametrize(
+    ("labels", "loss", "outputs"),
+    [(2, None, 2), (3, None, 3), (0, None, 1), (2, "binary", 1), (0, "squared", 1)],
+)
+def test_sizes_and_loss_come_from_the_data(labels, loss, outputs):
+    table = {"kind": "mlp", "hidden": [5, 4], "l2": 0.1, "batch_norm": True}
+    recipe, method = read(table if loss is None else {**table, "loss": loss})
+    assert isinstance(method, PFFL)
+    model = recipe.build(make_schema(features=7, labels=labels))
+    assert model.describe()["architecture"] == {
+        "name": "mlp",
+        "inputs": 7,
+        "hidden": [5, 4],
+        "outputs": outputs,
+        "batch_norm": True,
+    }
+    expected = loss or ("cross_entropy" if labels else "squared")
+    assert model.describe()["loss"] == expected
+    assert model.l2 == 0.1
+
+
+def test_pictures_have_their_size_or_are_none():
+    recipe, _ = read({"kind": "celeba_cnn", "width": 4, "dtype": "float64"})
+    model = recipe.build(make_schema(features=16 * 16 * 3))
+    assert model.describe()["architecture"]["size"] == 16
+    assert model.describe()["dtype"] == "float64"
+    with raises(UsageError, "wrong-shape", "767"):
+        recipe.build(make_schema(features=16 * 16 * 3 - 1))
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_a_file_written_from_a_model_asks_for_it_again(kind):
+    schema = make_schema(features=12 * 12 * 3)
+    model = read({"kind": kind, "l2": 0.3, "standardize": True})[0].build(schema)
+    section = section_of(model)
+    assert section["kind"] == kind
+    assert read(section)[0].build(schema).describe() == model.describe()
