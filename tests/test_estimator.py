@@ -351,7 +351,6 @@ def test_a_model_that_did_not_converge_says_so(people):
         ({"bound": 0.6, "constraint": "equal"}, "wrong-value", "bgl, cbgl"),
         ({"constraint": "equal"}, "wrong-value", "bgl, cbgl"),
         ({"constraint": "minmax"}, "wrong-value", "bgl, cbgl"),
-        ({"bound": 0.6, "constraint": pffl.MinMax()}, "bounds-mixed", "bound"),
         ({"bound": {"x": 0.6}}, "unknown-cell", "'x'"),
         ({"l2": -1}, "wrong-value", "l2"),
         ({"infeasible": "ignore"}, "wrong-value", "nearest"),

@@ -89,7 +89,7 @@ class _Fair(BaseEstimator):
 
     bound: Bound = None
     _: KW_ONLY
-    constraint: str | Constraint = "bgl"
+    constraint: str = "bgl"
     l2: float = 1e-3
     fit_intercept: bool = True
     method: Method | str | None = None
@@ -296,13 +296,9 @@ class _Fair(BaseEstimator):
     def _constraint(self) -> Constraint | None:
         """Return what is bounded; None for the plain model."""
         bound, kind, name = self.bound, self.constraint, type(self).__name__
-        if isinstance(kind, Constraint):
-            if bound is not None:
-                raise UsageError("bounds-mixed:constraint", name=name)
-            return kind
         kinds = [one for one in CONSTRAINTS if one != MinMax.name]  # it is "smallest"
         if kind not in kinds:
-            wanted = f"a constraint, or one of {', '.join(kinds)}"
+            wanted = f"one of {', '.join(kinds)}"
             raise UsageError(wrong("constraint", name, wanted, kind))
         if bound is None or isinstance(bound, Constraint):
             return bound
@@ -512,8 +508,7 @@ class FairClassifier(ClassifierMixin, _Fair):
     constraint
         What is bounded: "bgl" groups, "cbgl" groups and labels, "per-silo" silos; the
         rates "error", "fnr" and "fpr" of new people, for which `fit` sets 30 % of the
-        rows apart, to certify by (`pffl.constraints.ErrorRate`, linear models); or a
-        constraint with its bounds.
+        rows apart, to certify by (`pffl.constraints.ErrorRate`, linear models).
     l2
         μ of the ridge term (μ/2)‖w‖² on standardised inputs.
     fit_intercept

@@ -47,7 +47,7 @@ class Constant(Model):
 
 def test_the_base_class_does_what_most_models_share():
     model = Constant()
-    assert (model.convex, model.framework) == (False, "numpy")
+    assert not model.convex
     assert (model.n_outputs, model.n_trained) == (1, 1)
     w, anchor, y = np.array([3.0]), np.array([1.0]), np.array([1.0, 2.0])
     step = Step(size=0.1, ridge=0.5, proximal=0.25, anchor=anchor)

@@ -408,7 +408,7 @@ def bound(given: Sequence[str]) -> Number | dict[str, Number]:
             raise UsageError("wrong-value:bound", text=text)
         cells[cell.strip()] = value
     if "" in cells and len(given) > 1:
-        raise UsageError("bounds-mixed:bound")
+        raise UsageError("bounds-mixed")
     return cells.get("", cells)
 
 

@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -222,8 +222,6 @@ class Model(ABC):
         What files and messages call it.
     convex
         Whether every example's loss is convex in w.
-    framework
-        What it computes with.
     l2
         Weight μ of the ridge term (μ/2)‖w‖².
     inputs
@@ -244,7 +242,6 @@ class Model(ABC):
 
     name: ClassVar[str]
     convex: ClassVar[bool] = False
-    framework: ClassVar[Literal["numpy", "torch"]] = "numpy"
     robust: ClassVar[bool] = False
 
     l2: float

@@ -147,7 +147,6 @@ class Network(Model):
     )
 
     name: ClassVar[str] = "network"
-    framework: ClassVar[Literal["numpy", "torch"]] = "torch"
 
     def __post_init__(self) -> None:
         with Problems("Network", UsageError) as problems:

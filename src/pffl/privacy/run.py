@@ -321,7 +321,7 @@ def _refuse(
     setting: Setting, constraint: Constraint | None, model: Model, options: Options
 ) -> None:
     """Refuse, by name, all that cannot be done soundly with noise."""
-    if model.framework == "torch":
+    if model.name == "network":
         refuse("networks; use opacus inside your own Flower app")
     linear = isinstance(model, LogisticRegression | SoftmaxRegression)
     one_silo = auto = minimax = False
