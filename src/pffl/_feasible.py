@@ -34,7 +34,6 @@ from pffl.engines.base import Engine
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
 from pffl.evidence.proofs import (
-    INTERRUPTED,
     enclose,
     find_least,
     of_cells,
@@ -62,22 +61,12 @@ MOST_ROWS = 10**9
 
 @dataclass(frozen=True)
 class CellRange:
-    """How low the bound of one cell can go, whatever the others'.
-
-    `upper` is None if no model is known to attain it.
-    """
+    """Encloses how low the bound of one cell can go, whatever the others'."""
 
     cell: str
     rows: int
-    lower: float = 0.0
-    upper: float | None = None
-
-    @property
-    def text(self) -> str:
-        """The lowest bound, in words."""
-        if self.upper is None:
-            return f"≥ {down(self.lower, digits=7)}"
-        return up(self.upper, digits=7)
+    lower: float
+    upper: float
 
 
 @dataclass(frozen=True)
@@ -229,21 +218,25 @@ class Feasible:
     def table(self) -> list[dict[str, object]]:
         """A row per cell: how low its bound can go."""
         return [
-            {"group": row.cell, "rows": row.rows, "lowest alone": row.text}
+            {
+                "group": row.cell,
+                "rows": row.rows,
+                "lowest alone": up(row.upper, digits=7),
+            }
             for row in self.cells
         ]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain form, for JSON."""
-        forecast = self.forecast
+        rise, forecast = self.excess, self.forecast
         return {
             "reach": self.reach,
             "everywhere": self.everywhere,
-            "common": _ends(self.common),
-            "rise": _ends(self.excess),
+            "common": [self.common.lower, self.common.upper],
+            "rise": rise and [rise.lower, rise.upper],
             "impossible": self.impossible,
             "cells": [
-                {"cell": row.cell, "rows": row.rows, "alone": _ends(row)}
+                {"cell": row.cell, "rows": row.rows, "alone": [row.lower, row.upper]}
                 for row in self.cells
             ],
             "certificate": forecast and {**asdict(forecast), "chance": forecast.chance},
@@ -319,7 +312,7 @@ def feasible(
     problem, notes = prepared(asker, cells_of, model, method, settings, 0)
     bounds = problem.cells.bounds
     if (why := unmeasurable(problem)) is not None:
-        _found(why)
+        raise UsageError("no-smallest-bound", missing=why.missing)
     least_rows = problem.n_parameters if problem.access.elsewhere else 0
     places = np.flatnonzero((problem.rows > least_rows) & _mixed(problem)).tolist()
     least, rise = drive(asker, _together(problem, given))
@@ -357,10 +350,8 @@ def _together(problem: Problem, given: bool) -> Flow[tuple[Least, Least | None]]
 
 
 def _found(least: Least | Missing) -> Least:
-    if least == INTERRUPTED:
-        raise KeyboardInterrupt  # half of a search answers nothing
     if isinstance(least, Missing):
-        raise UsageError("no-smallest-bound", missing=least.missing)
+        raise KeyboardInterrupt  # half of a search answers nothing
     return least
 
 
@@ -368,11 +359,7 @@ def find_alone(problem: Problem, cell: int) -> Flow[CellRange]:
     """Enclose the lowest mean loss that one cell can have."""
     name, rows = problem.cells.names[cell], int(problem.rows[cell])
     found = yield from enclose(of_cells(problem, np.array([cell])))
-    if found == INTERRUPTED:
-        raise KeyboardInterrupt
-    if isinstance(found, Missing):
-        return CellRange(name, rows)
-    ends, _ = found.enclosed()
+    ends, _ = _found(found).enclosed()
     return CellRange(name, rows, ends.lower, ends.upper)
 
 
@@ -451,10 +438,3 @@ def _percent(chance: float) -> str:
     if not 0.01 <= chance <= 0.99:
         return "less than 1 %" if chance < 0.01 else "more than 99 %"
     return f"about {100 * chance:.0f} %"
-
-
-def _ends(found: Interval | CellRange | None) -> list[float] | None:
-    """Return both ends; None where no model attains the upper one."""
-    if found is None or found.upper is None:
-        return None
-    return [found.lower, found.upper]

@@ -28,7 +28,7 @@ from pffl.engines import Local
 from pffl.engines.base import Engine
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence.measure import Wanted
-from pffl.evidence.proofs import INTERRUPTED, find_least, of_cells, unmeasurable
+from pffl.evidence.proofs import find_least, of_cells, unmeasurable
 from pffl.evidence.rates import metrics
 from pffl.evidence.record import BoundTrial, Choice, Missing
 from pffl.fit import Fitted, fit
@@ -190,10 +190,8 @@ def _unbounded(run: Trials, setting: Setting) -> Flow[Problem]:
 def _smallest(problem: Problem) -> Flow[float]:
     """Return a bound a little above the smallest that all cells can have."""
     found = yield from find_least(problem)
-    if found == INTERRUPTED:
-        raise KeyboardInterrupt  # half of a search answers nothing
     if isinstance(found, Missing):
-        raise UsageError("auto-refused:smallest", missing=found.missing)
+        raise KeyboardInterrupt  # half of a search answers nothing
     low = found.excess(problem.cells.bounds).upper
     return low + HEADROOM * max(0.0, low)
 
