@@ -512,23 +512,19 @@ def trade_off(table: Table, *, shares: bool = True) -> Plot:
     )
 
 
-def fronts(
-    table: Table, *, x: str = "error", y: str = "worst_cell_loss", words: str = ""
-) -> Plot:
-    """Trade-off curve of each method.
+def fronts(table: Table, *, y: str = "worst_cell_loss") -> Plot:
+    """Trade-off curve of each method between the error rate and another measure.
 
     Parameters
     ----------
     table
-        `curve`, and the measures `x` and `y`, in the order in which points are joined.
-    x, y
-        Names of measures.
-    words
-        What the chart shows; by default the two measures.
+        `curve`, `error` and the measure `y`, in the order in which points are joined.
+    y
+        Name of the measure.
     """
     found: dict[str, list[tuple[float, float]]] = {}
     for row in rows_of(table):
-        a, b = known(row.get(x)), known(row.get(y))
+        a, b = known(row.get("error")), known(row.get(y))
         if a is not None and b is not None:
             found.setdefault(str(row["curve"]), []).append((a, b))
     lines = []
@@ -537,11 +533,10 @@ def fronts(
         lines.append(Line(name, points if joined else points[:1], joined, f"c{i}"))
     across = [a for line in lines for a, _ in line.points]
     heights = [b for line in lines for _, b in line.points]
-    shares, names = x == "error", (measure_name(x), measure_name(y))
     return Plot(
-        words or f"{names[1]} against {names[0]}, by method",
-        axis_of(names[0], across, percent=shares, least=MIN_DIFFERENCE_AXIS * shares),
-        axis_of(names[1], heights, least=MIN_DIFFERENCE_AXIS),
+        f"{measure_name(y)} against error rate, by method",
+        axis_of("error rate", across, percent=True, least=MIN_DIFFERENCE_AXIS),
+        axis_of(measure_name(y), heights, least=MIN_DIFFERENCE_AXIS),
         lines,
         left=len(found) - len(lines),
     )

@@ -6,7 +6,6 @@ compare bytes: no clock, no locale, no path and no width of a screen is in them.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
@@ -24,14 +23,10 @@ def render_template(name: str, filters: dict[str, Any], **context: Any) -> str:
         import jinja2
     except ImportError as error:
         raise MissingExtraError("report", "a report") from error
-    compiled = None  # templates are kept compiled, where there is a safe folder
-    with suppress(RuntimeError, OSError):
-        compiled = jinja2.FileSystemBytecodeCache(pattern="__pffl_%s.cache")
     environment = jinja2.Environment(
         autoescape=name.endswith(".html"),
         undefined=jinja2.StrictUndefined,
         loader=jinja2.FunctionLoader(packaged),
-        bytecode_cache=compiled,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -7,7 +7,6 @@ come from data: whatever would be Markdown, HTML or YAML in them is escaped.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,6 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,12 +22,12 @@ from pffl._report import render_template
 from pffl.errors import ArtefactError
 from pffl.evidence import tables
 from pffl.evidence.conclude import Conclusions, conclude
-from pffl.evidence.record import About, Evidence, Missing, Training
-from pffl.models.linear import LeastSquares, LinearModel
+from pffl.evidence.record import About, Evidence, Training
+from pffl.models.linear import LinearModel
 from pffl.models.predictor import Predictor, RawForm, coefficients_of, read_model
 from pffl.runs import MODEL, read_evidence
 from pffl.solution import Result
-from pffl.text import decimals, down, few, up, visible
+from pffl.text import decimals, few, visible
 
 FLOOR = 10  # counts below it are withheld
 MAX_INPUT_NAMES = 40
@@ -125,9 +123,7 @@ def markdown(c: Conclusions, predictor: Predictor | None = None) -> str:
         e=e,
         tables=tables,
         task="tabular-classification" if e.labels else "tabular-regression",
-        id=_identifier(e.data.name),
-        metric=_metric(e),
-        results=_results(c),
+        id=re.sub(r"[^A-Za-z0-9.]+", "-", e.data.name).strip("-.").lower() or "data",
         required=REQUIRED,
         missing=missing_of(e),
         grounds=[
@@ -189,59 +185,6 @@ def _json(value: object) -> str:
     """Return JSON, which is YAML; `visible` spells out what YAML does not take."""
     known = visible(value) if isinstance(value, str) else value
     return json.dumps(known, ensure_ascii=False, allow_nan=False)
-
-
-def _identifier(name: str) -> str:
-    """Return a name that a model hub accepts."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.").lower() or "data"
-
-
-# The header's figures
-
-
-def _metric(e: Evidence) -> str:
-    """The measure that a hub knows."""
-    if e.labels:
-        return "accuracy"
-    return "mse" if e.model.kind == LeastSquares.name else "loss"
-
-
-def _results(c: Conclusions) -> list[dict[str, Any]]:
-    """Return what was measured on each split, as model hubs list it."""
-    e, metric = c.evidence, _metric(c.evidence)
-    splits = {"train": "train", "test": "test"} if e.trained else {"train": "audited"}
-    out: list[dict[str, Any]] = []
-    for split, name in splits.items():
-        found = c.train if split == "train" else c.test
-        if found is None or not found.rows:
-            continue
-        value, noise = _mean(e, split) if found.error is None else 1 - found.error, ""
-        if c.noise is not None:
-            ends = c.losses[split].low.max(), c.losses[split].high.max()
-            low, high = down(ends[0], digits=3), up(ends[1], digits=3)
-            value, noise = math.nan, f", with noise: between {low} and {high}"
-        worst = found.worst_cell_loss
-        worst = found.worst_group_loss if worst is None else worst
-        figures = [
-            {
-                "type": kind,
-                "value": round(number, 6),
-                "name": f"{words}, {name} rows{noise}",
-            }
-            for kind, number, words in (
-                (metric, value, "mean loss" if metric == "loss" else metric),
-                ("loss", worst, "largest mean loss of a group"),
-            )
-            if number is not None and math.isfinite(number)  # NaN: not known
-        ]
-        out += [{"split": name, "metrics": figures}] if figures else []
-    return out
-
-
-def _mean(e: Evidence, split: str) -> float:
-    """Return the mean loss over rows; the risk may count silos equally."""
-    sample = e.seen if split == "train" or isinstance(e.heldout, Missing) else e.heldout
-    return float(sample.column(e.judged(sample)).sum() / sample.column("weight").sum())
 
 
 # Inputs

@@ -128,9 +128,10 @@ class RunView:
     @property
     def kind(self) -> str:
         """What it is, in a word or two."""
-        if not self.c.evidence.trained:
-            return "audit"
-        return "run" if isinstance(self.c.evidence.sites, Missing) else "deployed run"
+        kind = "run" if self.c.evidence.trained else "audit"
+        return (
+            kind if isinstance(self.c.evidence.sites, Missing) else f"deployed {kind}"
+        )
 
     @property
     def seal(self) -> str:
@@ -183,14 +184,11 @@ class RunView:
         path, models = known(self.c.evidence.path), tables.path_models(self.c)
         if path is None or len(models) < 2:
             return None
-        bounds = [cell.bound for cell in self.c.evidence.cells]
-        places = []
-        for model, one in zip(models, path.candidates, strict=True):
-            means = self.c.losses_of(one.training).means
-            room = min(b - m for b, m in zip(bounds, means.tolist(), strict=True))
-            places.append(
-                {"state": model["state"], "error": model["error"], "room": room}
-            )
+        means = [self.c.losses_of(one.training).means for one in path.candidates]
+        places = [
+            {**model, "room": float((self.c.evidence.bounds - own).min())}
+            for model, own in zip(models, means, strict=True)
+        ]
         return figures.trade_off(places, shares=bool(self.c.evidence.labels))
 
     @property

@@ -150,7 +150,7 @@ def text_rows(
     from rich.table import Table
 
     first, *titles = dict.fromkeys(key for row in rows for key in row)
-    kind, right = (box.SIMPLE_HEAD, 1) if rule else (None, 3)
+    kind, right = (box.SIMPLE_HEAD, 1) if rule else (None, 2)
     table = Table(box=kind, padding=(0, right, 0, 0), pad_edge=False, show_edge=False)
     table.add_column(first, overflow="fold", max_width=MAX_NAME)
     for title in titles:

@@ -60,7 +60,6 @@ from pffl.experiments.trial import (
     measures,
 )
 from pffl.figures import Plot, fronts, measure_name
-from pffl.figures import differences as differences_chart
 from pffl.files import Journal
 from pffl.methods import METHODS
 from pffl.methods.auto import Auto
@@ -560,11 +559,9 @@ class Comparison(Record):
 
     def chart(self) -> Plot:
         """Draw the fronts on test rows, chosen on validation rows."""
-        y, rows = self.measure, self.front()
-        table = rows.rename(columns={"method": "curve", "test_error": "error"})
-        if y != "error":
-            table = table.rename(columns={f"test_{y}": y})
-        return fronts(table, y=y)
+        named = {"method": "curve", f"test_{self.measure}": self.measure}
+        rows = self.front().rename(columns={**named, "test_error": "error"})
+        return fronts(rows, y=self.measure)
 
     @property
     def terms(self) -> list[str]:
@@ -616,11 +613,7 @@ class Comparison(Record):
 
     def _repr_html_(self) -> str:
         """Show the table in a notebook; every text is escaped."""
-        words = f"{measure_name(self.measure)}: difference to {self.reference}"
-        drawn = ""
-        if len(self.methods) > 1:
-            drawn = differences_chart(self.differences(), words)._repr_html_()
-        return element("comparison", *self._shown(), lead=drawn)
+        return element("comparison", *self._shown())
 
     def _shown(self) -> tuple[str, list[str], list[dict[str, object]]]:
         keys = ("method", "seeds", *MEASURES[:3], "dp_gap", "eo_gap", *COSTS)

@@ -185,9 +185,8 @@ def judge(
     differences: Mapping[str, ArrayLike],
     *,
     better: Better = "lower",
-    margin: float | Mapping[str, float] | None = None,
+    margin: float | None = None,
     correlation: float | Mapping[str, float] = 0.0,
-    level: float = LEVEL,
 ) -> dict[str, Judgement]:
     """Judge the claims of one figure together.
 
@@ -203,8 +202,6 @@ def judge(
     correlation
         ρ of the column "population": see `overlap`. Infinite where every seed tests the
         same rows: then nothing follows for other people.
-    level
-        The risk of any false word in a column.
 
     Examples
     --------
@@ -221,13 +218,11 @@ def judge(
     names = list(differences)
     rows = {name: np.asarray(differences[name], dtype=float) for name in names}
     pairs = {name: d[~np.isnan(d)] for name, d in rows.items()}
-    if not isinstance(margin, Mapping):
-        margin = {} if margin is None else dict.fromkeys(names, margin)
     if not isinstance(correlation, Mapping):
         correlation = dict.fromkeys(names, correlation)
     reasons = {n: _reason(rows[n], pairs[n]) for n in names}
     columns = [
-        _decide(pairs, which, margin, reasons, better, level)
+        _decide(pairs, which, margin, reasons, better)
         for which in (dict.fromkeys(names, 0.0), correlation)
     ]
     return {
@@ -252,10 +247,9 @@ def _reason(rows: FloatArray, pairs: FloatArray) -> str | None:
 def _decide(
     pairs: Mapping[str, FloatArray],
     correlation: Mapping[str, float],
-    margins: Mapping[str, float],
+    margin: float | None,
     reasons: Mapping[str, str | None],
     better: Better,
-    level: float,
 ) -> dict[str, Decision]:
     """Decide one column by Holm's steps over the claims that have an interval."""
     tests = {
@@ -264,13 +258,13 @@ def _decide(
         if len(d) > 1 and np.ptp(d) > 0 and np.isfinite(correlation[name])
     }
     adjusted = dict(zip(tests, holm([t.p() for t in tests.values()]), strict=True))
-    steps = sorted(tests, key=lambda name: tests[name].p_word(margins.get(name)))
+    steps = sorted(tests, key=lambda name: tests[name].p_word(margin))
     out: dict[str, Decision] = {}
     left, stopped = len(steps), False
     for name in steps:
-        test, own = tests[name], level / left
+        test, own = tests[name], LEVEL / left
         interval = test.interval(own)
-        word = "open" if stopped else _word(interval, margins.get(name), better)
+        word = "open" if stopped else _word(interval, margin, better)
         stopped = word == "open"
         left -= not stopped
         said: Word = "open" if reasons[name] else word
@@ -278,11 +272,9 @@ def _decide(
     for name, d in pairs.items():
         if name not in tests:
             equal = len(d) > 1 and not d.any()
-            same = equal and margins.get(name) is not None and not reasons[name]
-            interval_or_none = DifferenceInterval(0.0, 0.0, 0.0) if equal else None
-            out[name] = Decision(
-                "same" if same else "open", interval_or_none, None, None
-            )
+            same = equal and margin is not None and not reasons[name]
+            none = DifferenceInterval(0.0, 0.0, 0.0) if equal else None
+            out[name] = Decision("same" if same else "open", none, None, None)
     return {name: out[name] for name in pairs}
 
 
