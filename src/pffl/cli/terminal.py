@@ -32,7 +32,7 @@ MIN_WIDTH = 60  # columns; on a narrower terminal lines are wrapped by the termi
 MAX_NOTE = 500
 MAX_ROWS, MAX_ON_SCREEN = 30, 8  # of a table, and of one of the first screen
 MAX_NAME, MAX_CELL, MAX_TITLE = 40, 120, 80
-MIN_NAMES = 12  # columns for names
+MIN_NAMES, ROOMY = 12, 76  # columns: for names, for three blanks between entries
 STYLES = {
     "good": "bold green",
     "caution": "bold yellow",
@@ -150,7 +150,9 @@ def text_rows(
     from rich.table import Table
 
     first, *titles = dict.fromkeys(key for row in rows for key in row)
-    kind, right = (box.SIMPLE_HEAD, 1) if rule else (None, 2)
+    kind, right = box.SIMPLE_HEAD if rule else None, 1
+    if not rule and stdout().width >= ROOMY:
+        right = 3
     table = Table(box=kind, padding=(0, right, 0, 0), pad_edge=False, show_edge=False)
     table.add_column(first, overflow="fold", max_width=MAX_NAME)
     for title in titles:
