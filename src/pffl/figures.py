@@ -290,7 +290,7 @@ RATES = {
 }
 MEASURES = {
     "error": "error rate",
-    "worst_cell_loss": "loss of the worst group",
+    "worst_cell_loss": "worst group's loss",
     "dp_gap": "DP gap",
     "eo_gap": "EO gap",
 }
@@ -309,7 +309,7 @@ def measure_name(measure: str) -> str:
     """Return what a measure is called.
 
     >>> measure_name("worst_cell_loss"), measure_name("worst_silo_loss")
-    ('loss of the worst group', 'worst silo loss')
+    ("worst group's loss", 'worst silo loss')
     """
     return MEASURES.get(measure, measure.replace("_", " "))
 

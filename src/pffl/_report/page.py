@@ -294,7 +294,7 @@ def _mean(line: Mapping[str, Any], key: str) -> str:
     value, error = line[key], line[f"{key}_se"]
     if value is None or math.isnan(value):
         return "–"
-    digits, scale, unit = (1, 100, " %") if key == "error" else (4, 1, "")
+    digits, scale, unit = (1, 100, " %") if key == "error" else (3, 1, "")
     # What is the same in every seed was drawn once, however often it was run.
     spread = f" ± {scale * error:.{digits}f}" * (error > 1e-6)
     return f"{scale * value:.{digits}f}{unit}{spread}"

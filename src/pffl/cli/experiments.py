@@ -155,6 +155,7 @@ def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
 def _show_comparison(found: Comparison) -> None:
     """Print means, costs, fronts and differences, as the page has them."""
     from pffl._report.page import ComparisonView
+    from pffl.figures import measure_name
 
     view = ComparisonView("", found)
     terminal.print_rows(view.means.rows)
@@ -169,7 +170,9 @@ def _show_comparison(found: Comparison) -> None:
         shown = ["method", *own, "test_error", f"test_{found.measure}"]
         points: Any = found.front()[shown].astype(object)
         points = points.where(points.notna(), "–")
-        terminal.print_rows(points.head(MAX_POINTS).to_dict("records"))
+        named = {f"test_{key}": measure_name(key) for key in ("error", found.measure)}
+        rows = points.rename(columns=named).head(MAX_POINTS)
+        terminal.print_rows(rows.to_dict("records"))
     for _, grid in view.differences if len(found.seeds) > 1 else ():
         terminal.show("", grid.about)
         terminal.print_rows(grid.rows)
