@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 COMPARED = "comparison.json"
 MAX_TABLE_ROWS = 40  # a longer table scrolls in its own place
 MAX_CHART_GROUPS = 15  # of the first picture; the table below has all
-MEASURES = ("error", "worst_cell_loss", "risk", "dp_gap", "eo_gap")  # of its table
 Subject: TypeAlias = "Result | Evidence | Comparison | Monitor | str | os.PathLike[str]"
 
 
@@ -89,8 +88,8 @@ def as_shown(name: str, value: Any) -> Shown:
         return Shown("–")
     if isinstance(value, bool) or (isinstance(value, float) and name in UPPER + LOWER):
         return Shown(figure(name, value))
-    if name in ("people", "rows", "rounds") and isinstance(value, float):
-        value = round(value)  # noise was added to it, or a mean taken
+    if name in ("people", "rows") and isinstance(value, float):
+        value = round(value)  # noise was added to it
     if isinstance(value, int):
         return Shown(f"{value:,}")
     if isinstance(value, float):
@@ -242,11 +241,6 @@ class ComparisonView:
     name: str
     found: Comparison
 
-    @cached_property
-    def lines(self) -> list[dict[str, Any]]:
-        """A line for each method."""
-        return figures.rows_of(self.found.table)
-
     @property
     def differences(self) -> Iterable[tuple[DotPlot, Grid]]:
         """Paired differences as a chart and as a table, the smallest first."""
@@ -281,23 +275,8 @@ class ComparisonView:
     @property
     def means(self) -> Grid:
         """Means on test rows with their standard errors, and what training took."""
-        rows = [
-            {"method": str(one["method"])}
-            | {figures.measure_name(key): _mean(one, key) for key in MEASURES}
-            | {"rounds": f"{one['rounds']:,.0f}", "seconds": f"{one['seconds']:,.2f}"}
-            for one in self.lines
-        ]
-        return Grid("Means on test rows, and cost of training", rows, "stack list")
-
-
-def _mean(line: Mapping[str, Any], key: str) -> str:
-    value, error = line[key], line[f"{key}_se"]
-    if value is None or math.isnan(value):
-        return "–"
-    digits, scale, unit = (1, 100, " %") if key == "error" else (3, 1, "")
-    # What is the same in every seed was drawn once, however often it was run.
-    spread = f" ± {scale * error:.{digits}f}" * (error > 1e-6)
-    return f"{scale * value:.{digits}f}{unit}{spread}"
+        about = "Means on test rows, and cost of training"
+        return Grid(about, self.found.means, "stack list")
 
 
 @dataclass(frozen=True)

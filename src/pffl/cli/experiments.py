@@ -176,9 +176,7 @@ def _show_comparison(found: Comparison) -> None:
     for _, grid in view.differences if len(found.seeds) > 1 else ():
         terminal.show("", grid.about)
         terminal.print_rows(grid.rows)
-    failed = found.table["failed"]
-    for method, reason in failed[failed != ""].items():
-        terminal.show(f"{method} failed: {reason}")
+    terminal.show(*found.failures)
 
 
 def report(

@@ -391,9 +391,9 @@ def certified(text: str) -> dict[str, Any]:
     """Read ``--certify``, with or without a confidence."""
     from pffl.config import read_text
 
-    alone = text == CERTIFY_ALONE
-    more = {} if alone else {"run.confidence": read_text(text, float)}
-    return {"run.certify": True, **more}
+    if text == CERTIFY_ALONE:
+        return {"run.certify": True}
+    return {"run.certify": True, "run.confidence": read_text(text, float)}
 
 
 def bound(given: Sequence[str]) -> Number | dict[str, Number]:

@@ -82,6 +82,7 @@ MIN_PEOPLE = 30  # in a cell that may be the worst
 ALLOWANCE = 0.01  # error above the reference's that a chosen trial may have
 MARGINS = {"error": 0.005}  # differences that do not matter; of other measures:
 MARGIN = 0.01
+SHOWN = ("error", "worst_cell_loss", "risk", "dp_gap", "eo_gap")
 L2_GRID = (1e-3, 1e-4, 1e-2, 1e-1, 1e-5, 3e-3, 3e-2, 1.0)
 RECORDS = "records.jsonl"
 SAVED = "comparison.json"
@@ -600,11 +601,9 @@ class Comparison(Record):
         return read(cls, files.read(place), source=str(place))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the tables as CSV and all records as JSON."""
-        place = files.folder(Path(folder))
-        files.write(place / "table.csv", self.table.to_csv().encode())
-        files.write(place / "points.csv", self.points.to_csv(index=False).encode())
-        files.write(place / SAVED, files.json_text(self.as_dict()).encode())
+        """Write all records as JSON."""
+        place = files.folder(Path(folder)) / SAVED
+        files.write(place, files.json_text(self.as_dict()).encode())
 
     def __repr__(self) -> str:
         """Return the table, in plain lines."""
@@ -615,14 +614,27 @@ class Comparison(Record):
         """Show the table in a notebook; every text is escaped."""
         return element("comparison", *self._shown())
 
-    def _shown(self) -> tuple[str, list[str], list[dict[str, object]]]:
-        keys = ("method", "seeds", *MEASURES[:3], "dp_gap", "eo_gap", *COSTS)
-        lines = self.table.reset_index().to_dict("records")
+    @property
+    def means(self) -> list[dict[str, str]]:
+        """Means on test rows ± standard errors, and what training took, as text."""
+        rows = []
+        for line in self.table.reset_index().to_dict("records"):
+            row = {"method": str(line["method"])}
+            row |= {measure_name(key): _with_error(line, key) for key in SHOWN}
+            row["rounds"] = _fixed(line["rounds"], 0)
+            rows.append({**row, "seconds": _fixed(line["seconds"], 2)})
+        return rows
+
+    @property
+    def failures(self) -> list[str]:
+        """Which methods failed, and why."""
+        failed = self.table["failed"].items()
+        return [f"{method} failed: {reason}" for method, reason in failed if reason]
+
+    def _shown(self) -> tuple[str, list[str], list[dict[str, str]]]:
         texts = ["Test rows, means over seeds; smaller is better everywhere."]
-        texts += self.terms
-        texts += [f"{r['method']} failed: {r['failed']}" for r in lines if r["failed"]]
-        rows = [{key: files.plain(line[key]) for key in keys} for line in lines]
-        return f"Comparison of {len(rows)} methods", texts, rows
+        texts += [*self.terms, *self.failures]
+        return f"Comparison of {len(self.methods)} methods", texts, self.means
 
 
 def _averaged(
@@ -633,6 +645,18 @@ def _averaged(
 
     found = pd.DataFrame(list(rows), columns=list(names), dtype=float)
     return {**found.mean().to_dict(), **found.sem().add_suffix("_se").to_dict()}
+
+
+def _fixed(value: float, digits: int, unit: str = "") -> str:
+    return "–" if math.isnan(value) else f"{value:,.{digits}f}{unit}"
+
+
+def _with_error(line: Mapping[Any, Any], key: str) -> str:
+    """Write a mean with its standard error; none where all seeds have one value."""
+    digits, scale, unit = (1, 100, " %") if key == "error" else (3, 1, "")
+    error = line[f"{key}_se"]
+    spread = f" ± {_fixed(scale * error, digits)}" if error > 1e-6 else ""
+    return _fixed(scale * line[key], digits, unit) + spread
 
 
 def _failures(records: Iterable[TrialRecord]) -> str:
