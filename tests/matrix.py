@@ -52,19 +52,14 @@ LOWEST_ALSO = ("click<8.5",)
 #: First versions with a wheel for a later Python, where the lower bound has none.
 FIRST_WHEELS = {
     "3.12": {
-        "daqp": "0.5.1.post1",
         "matplotlib": "3.8.0",
-        "numpy": "1.26.0",
-        "pandas": "2.1.1",
         "pyarrow": "14.0.0",
     },
     "3.13": {
-        "daqp": "0.6.0",
         "matplotlib": "3.9.2",
         "numpy": "2.1.0",
         "pandas": "2.2.3",
         "pyarrow": "18.0.0",
-        "pydantic": "2.8.0",
         "scipy": "1.14.1",
     },
 }

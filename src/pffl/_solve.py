@@ -427,6 +427,7 @@ def setting_of(engine: Engine) -> Setting:
             overlap=here.overlap if "test" in here.splits else None,
             by_person=here.by_person,
             several=here.several,
+            shared=here.shared,
             weighted=here.weighted,
             weights=here.weight_range,
             splits=dict(here.held_out),

@@ -265,7 +265,8 @@ def read_rows(path: Path, e: Json, model: SavedModel) -> Json:
         rows["y"] = label.astype(float) if e["labels"] else rows["label"].astype(float)
         rows["stratum"] = group * max(1, len(e["labels"])) + label
         rows["s"] = np.asarray(rows.get("weight", np.ones(len(group))), float)
-        rows["who"] = rows["person"] if "person" in rows else np.arange(len(group))
+        who = rows.get("person", np.arange(len(group)))
+        rows["who"] = np.unique(who, return_inverse=True)[1].reshape(-1)
     except (OSError, ValueError, LookupError) as error:
         raise Unreadable(f"{path}: no rows of this model: {error!r}") from error
     return rows
@@ -708,6 +709,9 @@ def check_rows(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
     yield Check("splits in the rows", sorted(told), sorted(there), good)
     found: Json = {"silos": len(rows["silos"]), "by_person": "person" in rows}
     found["several"] = len(np.unique(rows["who"])) < len(s)
+    if "person" in rows:
+        places = np.unique(np.stack([rows["who"], rows["silo"]]), axis=1)[0]
+        found["shared"] = int((np.unique(places, return_counts=True)[1] > 1).sum())
     if "schema" in rows:
         found["schema"] = str(rows["schema"])
     if data["weighted"] is not None:
@@ -769,6 +773,10 @@ def counted(rows: Json, e: Json) -> Json:
     enough = (people >= floor).reshape(shape)
     enough &= enough.sum(axis=1, keepdims=True) >= (2 if K == 3 else 3)
     kept, own = enough.reshape(-1)[place], ("split", "silo", "stratum", "y", "s", "who")
+    apart = np.unique(
+        np.stack([rows["silo"], rows["who"]]), axis=1, return_inverse=True
+    )
+    rows = {**rows, "who": apart[1].reshape(-1)}  # of two sites none knows the other's
     return {**rows, **{key: rows[key][kept] for key in (*own, "X")}}
 
 
@@ -1072,6 +1080,7 @@ def new_people(e: Json, bounds: Any) -> tuple[Any, bool, Json | None]:
     other = known and data["trained_on"] != data["fingerprint"]
     ours = (e["training"] or data["trained_on"] is not None) and not other
     spent = (ours and "train" in rows["splits"]) or (data["by_person"] and overlap)
+    spent = spent or (e["sites"] and e["sites"]["masked"] and data["shared"])
     if len(bounds) and M is not None and not heavy and not spent:
         found = None if rates else upper_ends(rows, len(bounds), M, share)
         found = upper_rates(rows, share) if rates else found

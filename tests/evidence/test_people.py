@@ -59,3 +59,21 @@ def test_rates_have_no_bound(run):
     assert not certificate.of_kind("holdout_error")[0].available
     assert all(one.error.upper is None for one in conclude(run.evidence).rates)
     assert certificate.of_kind("holdout")[0].available
+
+
+@pytest.mark.filterwarnings("ignore:people are in more than one silo")
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("secure_sum", [False, True])
+def test_people_at_two_sites_are_counted_once_or_nothing_is_said(shared, secure_sum):
+    """Under masks no site knows that a person has rows elsewhere, too."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"x": rng.normal(size=900), "sex": rng.choice(["f", "m"], 900)}
+    )
+    frame["ill"] = (frame["x"] > rng.normal(size=900)) * 1
+    frame["who"] = np.arange(900) % 450
+    frame["site"] = rng.integers(3, size=900) if shared else frame["who"] % 3
+    rows = {"label": "ill", "group": "sex", "silo": "site", "id": "who"}
+    solution = pffl.solve(frame, 0.69, secure_sum=secure_sum, random_state=0, **rows)
+    word = solution.conclusions.verdicts["new_people"].word
+    assert (word == "not measured") == (shared and secure_sum)

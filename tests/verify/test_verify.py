@@ -189,6 +189,11 @@ FORGERIES: dict[str, tuple[str, str, Change]] = {
         C,
         put(E + "sites", {"names": ["all 3 sites"], "masked": 3, "floor": 40}),
     ),
+    "people at two sites forgotten": (
+        "masked, small groups",
+        C,
+        put(E + "data/shared", 0),
+    ),
     "a larger floor": ("masked, small groups", C, put(E + "sites/floor", 20)),
     "reuse": ("met", C, put(E + "terms/candidates", 3)),
     "order of candidates": (

@@ -622,6 +622,15 @@ class Federation:
         return len(np.unique(np.concatenate(who))) < sum(map(len, who))
 
     @cached_property
+    def shared(self) -> int | None:
+        """Number of people with rows in several silos; None without ids."""
+        parts = [Rows.joined([*silo.splits.values()]).person for silo in self.silos]
+        if any(who is None for who in parts):
+            return None
+        silos = [np.unique(who) for who in parts]  # type: ignore[arg-type]
+        return int((np.unique(np.concatenate(silos), return_counts=True)[1] > 1).sum())
+
+    @cached_property
     def overlap(self) -> int:
         """Number of test rows that are also training rows: see `repeated`."""
         return self.repeated("test") if "test" in self.splits else 0

@@ -326,12 +326,24 @@ class Unseen:
         return found, Assumption.of("reuse", "checked", **figures)
 
     @cached_property
+    def single_site(self) -> tuple[Assumption, ...]:
+        """Under masks nobody knows that people at two sites are the same."""
+        sites, many = known(self.j.e.sites), self.j.e.data.shared
+        if sites is None or not sites.masked or self.j.noise is not None:
+            return ()
+        if many:
+            return (Assumption.of("single site.people", "failed", many=many),)
+        state: State = "assumed" if many is None else "checked"
+        return (Assumption.of("single site", state),)
+
+    @cached_property
     def grounds(self) -> tuple[Assumption, ...]:
         """What all statements from these rows stand on."""
         if isinstance(self.sample, Missing):
             return (self.separate,)
         last = self.separate if self.j.noise is None else HONEST
-        return (Assumption.of("sampling", "assumed"), last, *self.reuse)
+        drawn = Assumption.of("sampling", "assumed")
+        return (drawn, last, *self.single_site, *self.reuse)
 
     @cached_property
     def of_losses(self) -> tuple[Assumption, ...]:
@@ -365,7 +377,9 @@ class Unseen:
     @cached_property
     def usable(self) -> Sample | None:
         """The rows, where something may be said by them."""
-        return None if self.separate.state == "failed" else known(self.sample)
+        found = (self.separate, *self.single_site)
+        failed = any(one.state == "failed" for one in found)
+        return None if failed else known(self.sample)
 
     @property
     def absent(self) -> str:
@@ -407,7 +421,8 @@ def limits(e: Evidence) -> tuple[float, float] | None:
 def unbounded(e: Evidence) -> str:
     """Say why losses have no bound."""
     if not e.labels and not e.model.described.get("target_range"):
-        return "needs a range that all targets keep to (--target-range LOW,HIGH)"
+        option = "--set model.target_range=[LOW,HIGH]"
+        return f"needs a range that all targets keep to ({option})"
     if not e.trained:
         return (
             "needs a loss with a largest value, and that of this model is unbounded: "

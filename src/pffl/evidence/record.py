@@ -266,6 +266,8 @@ class Data(Record):
     several
         Whether an id says that some people have several rows: those are no independent
         draws.
+    shared
+        How many people have rows in several silos; None if unknown.
     weighted, weights
         Whether held-out rows have weights, where rows are in one process; then the
         smallest and largest weight of a training row.
@@ -280,6 +282,7 @@ class Data(Record):
     overlap: int | None = None
     by_person: bool = False
     several: bool = False
+    shared: int | None = None
     splits: dict[str, str] = field(default_factory=dict)
     weighted: bool | None = None
     weights: list[float] | None = None
