@@ -30,15 +30,6 @@ def iterate(
     return drive(engine, conversation, callbacks=callbacks)
 
 
-def iterate_many(
-    engine: Engine, problems: Sequence[Problem], methods: Sequence[Method]
-) -> list[Run]:
-    """Run several methods side by side."""
-    pairs = zip(problems, methods, strict=True)
-    flows = (flow.rounds(*pair) for pair in pairs)
-    return list(drive(engine, flow.gather(*flows)))
-
-
 def expand(engine: Engine, problem: Problem, w: Any) -> Expansion:
     """Ask for the expansion at w."""
     return drive(engine, proofs.expand(problem, w))

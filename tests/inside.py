@@ -31,7 +31,7 @@ HOMES = {
     "cli.terminal": ":terminal",
     "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
     "constraints": "EVERY_SILO",
-    "figures": "Axis axis_of",
+    "figures": "axis_of",
     "data.columns": ":columns Column count_words encode_values",
     "data.partition": ":partition draw_parts split_index",
     "data.read": ":reading find_delimiter read_chunks read_table",
@@ -63,8 +63,7 @@ HOMES = {
     "engines.local": ":local equal_rows",
     "evidence.conclude": "conclude EXIT_CODES Conclusions :evidence_conclude",
     "evidence.figures": (
-        ":figures COUNTED Judged certified_models fieller keeps log_sum_upper "
-        "upper_rates"
+        ":figures COUNTED Judged certified_models fieller log_sum_upper upper_rates"
     ),
     "evidence.rates": "group_means mean_losses metrics",
     "evidence.record": (
@@ -79,7 +78,7 @@ HOMES = {
     "experiments.comparison": "L2_GRID points_of",
     "methods.ascent": "Ascent example_weights",
     "methods.auto": ":auto hessians_fit",
-    "methods.local": "MIN_SCALE SECOND_MOMENT_DECAY curvatures smoothness",
+    "methods.local": "MIN_SCALE SECOND_MOMENT_DECAY",
     "methods.exact": ":exact",
     "methods.fairgrad": "Notion:methods_fairgrad_Notion constants",
     "methods.fcfl": "Gaps guarded_step least_norm stage_one stage_two",

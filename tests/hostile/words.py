@@ -69,22 +69,26 @@ def _facts(text: str, names: list[str], means: np.ndarray, case: Case) -> list[s
 def _possible(case: Case, text: str) -> list[str]:
     """What the sentence says of bounds that are possible."""
     bounds, out = case.judge.bounds, []
+    none = np.zeros(len(bounds))
     least = re.search(rf"bound that can be met is {NUMBER}", text)
     common = re.search(rf"that can be met lies between {NUMBER} and {NUMBER}", text)
     rise = re.search(rf"rise by at least {NUMBER}, and by {NUMBER}", text)
     if least is not None:
-        at, length = case.least(np.zeros(len(bounds)))
-        if at < number(least[1]) * (1 - 2e-5) and length <= reach(text):
-            out.append(f"{least[1]} is beaten by {at:.6g}: {text!r}")
-    for found, start in ((common, np.zeros(len(bounds))), (rise, bounds)):
-        if found is None:
-            continue
-        at, length = case.least(start)
-        if at < number(found[1]) and length <= reach(text):
-            out.append(f"{found[1]} is beaten by {at:.6g}: {text!r}")
-        if number(found[2]) < number(found[1]):
-            out.append(f"{found[2]} < {found[1]}: {text!r}")
+        out += _beaten(case, none, text, number(least[1]) * (1 - 2e-5))
+    for found, start in ((common, none), (rise, bounds)):
+        if found is not None:
+            out += _beaten(case, start, text, number(found[1]))
+            if number(found[2]) < number(found[1]):
+                out.append(f"{found[2]} < {found[1]}: {text!r}")
     return out
+
+
+def _beaten(case: Case, start: np.ndarray, text: str, said: float | None) -> list[str]:
+    """Complain if a model within reach is below the lower end that is said."""
+    at, length = case.least(start)
+    if said is not None and (at >= said or length > reach(text)):
+        return []
+    return [f"{said} is beaten by {at:.6g}: {text!r}"]
 
 
 def reach(text: str) -> float:
@@ -113,16 +117,13 @@ def certificate(case: Case) -> list[str]:
         if one.kind == "empirical" and one.available:
             out += _facts(text, case.names, case.means, case)
             out += _slack(case, text)
-        if one.kind == "infeasible" and one.available:
-            said = re.search(rf"by at least {NUMBER}", text)
-            at, length = case.least(case.judge.bounds)
-            if said is None or (at < number(said[1]) and length <= reach(text)):
-                out.append(f"infeasible {text!r} is beaten by {at:.6g}")
-        if one.kind == "attainable" and one.available:
-            said = re.search(rf"between {NUMBER} and {NUMBER}", text)
-            at, length = case.least(np.zeros(len(case.names)))
-            if said is None or (at < number(said[1]) and length <= reach(text)):
-                out.append(f"attainable {text!r} is beaten by {at:.6g}")
+        for kind, words, start in (
+            ("infeasible", rf"by at least {NUMBER}", case.judge.bounds),
+            ("attainable", rf"between {NUMBER} and", np.zeros(len(case.names))),
+        ):
+            if one.kind == kind and one.available:
+                said = re.search(words, text)
+                out += _beaten(case, start, text, said and number(said[1]))
     return out
 
 
@@ -218,28 +219,17 @@ def feasible(case: Case) -> list[str]:
         return []
     if len(case.judge.y) > 120 or len(case.names) > 4:
         return []
-    found = pffl.feasible(
-        hostile.federation,
-        hostile.constraint,
-        model=hostile.model,
-        options=hostile.options,
-    )
-    out = []
-    at, length = case.least(np.zeros(len(case.names)))
-    if at < found.common.lower and length <= reach(found.sentence):
-        out.append(f"common {found.common.lower:.9g} is beaten by {at:.9g}")
-    said = re.search(rf"between {NUMBER} and {NUMBER}", found.sentence)
-    if said is None or (at < number(said[1]) and length <= reach(found.sentence)):
-        out.append(f"{found.sentence!r} is beaten by {at:.9g}")
+    known = {"model": hostile.model, "options": hostile.options}
+    found = pffl.feasible(hostile.federation, hostile.constraint, **known)
+    text, none = found.sentence, np.zeros(len(case.names))
+    out = _beaten(case, none, text, found.common.lower)
+    said = re.search(rf"between {NUMBER} and", text)
+    out += _beaten(case, none, text, said and number(said[1]))
     at, length = case.least(case.judge.bounds)
     if found.impossible and at <= 0 and length <= reach(found.verdict):
         out.append(f"{found.verdict!r}, but there is {-at:.3g} of room")
     if "POSSIBLE" in found.verdict and "IMPOSSIBLE" not in found.verdict:
-        room = re.search(NUMBER, found.verdict)
-        if (
-            found.excess is None
-            or room is None
-            or number(room[1]) > -found.excess.upper
-        ):
+        room, e = re.search(NUMBER, found.verdict), found.excess
+        if e is None or room is None or number(room[1]) > -e.upper:
             out.append(f"{found.verdict!r} with {found.excess}")
     return out
