@@ -479,33 +479,27 @@ def refuse_hessians(monkeypatch: Any) -> None:
 # --------------------------------------------------------------- parts of a training
 
 
-#: The terms of a problem, as plain numbers; `unit` is that of the losses.
-Terms = namedtuple(
-    "Terms",
-    "kind outputs parameters delta target_mean target_scale input_mean input_scale "
-    "ridge bounds shares risk_weight multiplier_bound unit",
-)
+Terms = SimpleNamespace
 
 
 def terms_of(problem: Problem) -> Terms:
-    """Read the terms of a problem."""
+    """Read the terms of a problem, as plain numbers; `unit` is that of the losses."""
     model = problem.task.model
     target = getattr(model, "target", None) or Target(0.0, 1.0)
+    same = ("risk_weight", "multiplier_bound", "unit")
     return Terms(
-        model.name,
-        model.n_outputs,
-        problem.n_parameters,
-        getattr(model, "delta", np.inf),
-        target.mean,
-        target.scale,
-        np.asarray(model.inputs.mean),
-        np.asarray(model.inputs.scale),
-        problem.mu,
-        np.asarray(problem.cells.bounds),
-        np.asarray(problem.task.shares),
-        problem.risk_weight,
-        problem.multiplier_bound,
-        problem.unit,
+        kind=model.name,
+        outputs=model.n_outputs,
+        parameters=problem.n_parameters,
+        delta=getattr(model, "delta", np.inf),
+        target_mean=target.mean,
+        target_scale=target.scale,
+        input_mean=np.asarray(model.inputs.mean),
+        input_scale=np.asarray(model.inputs.scale),
+        ridge=problem.mu,
+        bounds=np.asarray(problem.cells.bounds),
+        shares=np.asarray(problem.task.shares),
+        **{name: getattr(problem, name) for name in same},
     )
 
 
@@ -558,100 +552,77 @@ def support_of(
     )
 
 
-#: F, r and their gradients at one w, each with what rounding can do to it.
-Measured = namedtuple(
-    "Measured", "risk violation gradients risk_error violation_error gradient_errors"
-)
-
-
 def measured_at(
     engine: Any, problem: Problem, w: Any, *, hessians: bool, sparse: bool = True
-) -> Measured:
-    """Ask for the expansion at w; `sparse=False` charges sparse rows as dense ones."""
+) -> Any:
+    """F, r and their gradients at w, each with what rounding can do to it.
+
+    `sparse=False` charges sparse rows as dense ones.
+    """
     query = Expand(problem.task, w, 2 if hessians else 1)
     at = problem.expand(w, engine.ask(query))
     errors = (problem if sparse else replace(problem, stored=0)).errors(at)
-    gradients = [at.risk_gradient, *at.jacobian]
-    return Measured(
-        at.risk,
-        at.violation,
-        gradients,
-        errors.risk,
-        errors.violation,
-        errors.gradients,
+    return SimpleNamespace(
+        risk=at.risk,
+        violation=at.violation,
+        gradients=[at.risk_gradient, *at.jacobian],
+        risk_error=errors.risk,
+        violation_error=errors.violation,
+        gradient_errors=errors.gradients,
     )
 
 
-Counted = namedtuple("Counted", "counts sums squares")  # counts by silo first
-
-
-def ask_census(engine: Any, split: str = "train") -> Counted:
-    """Count the rows of a split."""
+def ask_census(engine: Any, split: str = "train") -> Any:
+    """Count the rows of a split; counts are by silo first."""
     schema = engine.schema
     found = engine.ask(Census(schema, split))
-    shape = (-1, len(schema.groups), max(1, len(schema.labels)))
-    counts = found.counts.reshape(shape)
-    return Counted(counts, found.feature_sums, found.feature_squares)
-
-
-Stepped = namedtuple("Stepped", "update risk violation")
+    counts = found.counts.reshape(-1, len(schema.groups), max(1, len(schema.labels)))
+    sums = {"sums": found.feature_sums, "squares": found.feature_squares}
+    return SimpleNamespace(counts=counts, **sums)
 
 
 def ask_steps(
-    engine: Any,
-    problem: Problem,
-    w: Any,
-    lam: Any,
-    sizes: Sequence[float],
-    **more: Any,
-) -> Stepped:
+    engine: Any, problem: Problem, w: Any, lam: Any, sizes: Any, **more: Any
+) -> Any:
     """Ask every silo for steps of these sizes on G(·; λ) from w."""
     weights = problem.cell_weights(lam)
     steps = np.asarray(sizes, dtype=float)
     query = Train(problem.task, w, problem.risk_weight, weights, steps, **more)
     total = engine.ask(query)
-    violation = problem.violation(total.cell_losses)
-    return Stepped(total.update, problem.risk(w, total), violation)
+    known = {"update": total.update, "risk": problem.risk(w, total)}
+    return SimpleNamespace(**known, violation=problem.violation(total.cell_losses))
 
 
-Expanded = namedtuple(
-    "Expanded", "risk violation risk_gradient gradients risk_hessian hessians"
-)
-
-
-def ask_expansion(engine: Any, problem: Problem, w: Any) -> Expanded:
-    """Ask for the second-order expansion at w."""
+def ask_expansion(engine: Any, problem: Problem, w: Any) -> Any:
+    """Ask for the second-order expansion at w; `gradients` are those of the cells."""
     at = problem.expand(w, engine.ask(Expand(problem.task, w, 2)))
-    first = (at.risk, at.violation, at.risk_gradient, at.jacobian)
-    return Expanded(*first, at.risk_hessian, at.hessians)
-
-
-#: Sums over the rows of each cell, and of each (group, label): `count`, `loss`,
-#: `bounded` (the loss of the predictor bounded by M), `correct` and `positive`; and of
-#: each cell and bet γ, Σ log(1 − γ · bounded loss/M).
-Evaluated = namedtuple("Evaluated", "cells strata logs")
+    same = ("risk", "violation", "risk_gradient", "risk_hessian", "hessians")
+    known = {name: getattr(at, name) for name in same}
+    return SimpleNamespace(**known, gradients=at.jacobian)
 
 
 def ask_evaluation(
     engine: Any, problem: Problem, w: Any, M: float, bets: np.ndarray
-) -> Evaluated:
-    """Evaluate w on training rows."""
+) -> Any:
+    """Evaluate w on training rows.
+
+    Sums over the rows of each cell, and of each (group, label): `count`, `loss`,
+    `bounded` (the loss of the predictor bounded by M), `correct` and `positive`; and of
+    each cell and bet γ, Σ log(1 − γ · bounded loss/M).
+    """
     total = engine.ask(Evaluate(problem.task, w, "train", M, bets=bets))
     columns = {name: name for name in ("count", "loss", "correct", "positive")}
     columns["bounded"] = "bounded_loss"
     shape = (len(engine.schema.groups), -1)
     cells = {name: total.column(of, of="cells") for name, of in columns.items()}
     strata = {name: total.column(of).reshape(shape) for name, of in columns.items()}
-    return Evaluated(cells, strata, total.logs[..., 0])
+    return SimpleNamespace(cells=cells, strata=strata, logs=total.logs[..., 0])
 
 
-Trained = namedtuple("Trained", "w multipliers rounds")
-
-
-def train(engine: Any, problem: Problem, method: Any) -> Trained:
-    """Run a method to its end."""
+def train(engine: Any, problem: Problem, method: Any) -> Any:
+    """Run a method to its end: w, multipliers and rounds."""
     run = iterate(engine, problem, method)
-    return Trained(run.point.w, run.point.multipliers, run.rounds)
+    return SimpleNamespace(**vars(run.point), rounds=run.rounds)
 
 
 def trained(
@@ -661,7 +632,7 @@ def trained(
     *,
     l2: float,
     weighting: str = "silos",
-) -> Trained:
+) -> Any:
     """Train a logistic regression by the rounds of one method, and by nothing else."""
     engine = Local(federation, threads=1)
     model, options = LogisticRegression(l2=l2), Options(weighting=weighting)
@@ -674,32 +645,24 @@ def gap_of(engine: Any, problem: Problem, w: Any, lam: Any) -> float:
     return float(measure(engine, problem, Point(w, lam)).gap)
 
 
-#: One round of Exact or FirstOrder: the pair that would be returned now and its ends,
-#: rounding charged; where the lower end was taken; the best ends without rounding.
-SolverRound = namedtuple(
-    "SolverRound",
-    "w multipliers upper lower proved_at iterate best_upper best_lower gap",
-)
+def solver_rounds(engine: Any, problem: Problem, method: Any) -> Iterator[Any]:
+    """Run Exact or FirstOrder round by round.
 
-
-def solver_rounds(engine: Any, problem: Problem, method: Any) -> Iterator[SolverRound]:
-    """Run a solver round by round."""
+    Yield the pair that would be returned now and its ends, rounding charged; where the
+    lower end was taken; the best ends without rounding.
+    """
     state = method.initial(problem, None)
     while not method.finished(state):
         total = engine.ask(method.query(problem, state))
         state = method.step(problem, state, total)
         end = state.ending
         upper, lower, at, _ = end.bounds
-        yield SolverRound(
-            end.best.w,
-            end.best.multipliers,
-            upper,
-            lower,
-            at,
-            state.w,
-            state.unit * state.upper,
-            state.unit * state.lower,
-            end.rounded_gap,
+        yield SimpleNamespace(
+            **vars(end.best),
+            **{"upper": upper, "lower": lower, "proved_at": at, "iterate": state.w},
+            best_upper=state.unit * state.upper,
+            best_lower=state.unit * state.lower,
+            gap=end.rounded_gap,
         )
 
 
