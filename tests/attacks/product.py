@@ -69,6 +69,10 @@ class Site(OwnSite):
         super().__init__(silo, agreed, rules, state, key=keys)
         self.rules = rules
 
+    def shown(self, split: str) -> Any:
+        """Count the rows of each stratum of a split that is not left out."""
+        return np.where(self.hidden(split), 0, self.counts(split))
+
 
 def Rules(*, questions: int | None = None, runs: int = 0, **given: Any) -> SiteLimits:
     """A site's limits; attacks say questions for queries, and count runs."""

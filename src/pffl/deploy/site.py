@@ -300,10 +300,6 @@ class Site:
             few |= ~np.array((record.shared_sets or {})[split])[self._sets]
         return few
 
-    def shown(self, split: str) -> IntArray:
-        """Count the rows of each stratum of a split that is not left out."""
-        return np.where(self.hidden(split), 0, self.counts(split))
-
     def _answered(self, request: Request) -> tuple[Answer | bytes, RunRecord | None]:
         """Answer a request, or repeat it; return also where the run then stands."""
         self._shake_hands(request)
