@@ -18,11 +18,7 @@ SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 PROJECT = SETTINGS["project"]
 FOR_TESTS = {"dev", "docs", "test"}
 #: Imported under another name than they are installed by.
-INSTALLED_AS = {
-    "PIL": "pillow",
-    "sklearn": "scikit-learn",
-    "tomli_w": "tomli-w",
-}
+INSTALLED_AS = {"PIL": "pillow", "sklearn": "scikit-learn", "tomli_w": "tomli-w"}
 #: Not installed with any extra: whoever calls the one function that needs it is told.
 ASKED_FOR = {"fairlearn"}
 #: Imported by pandas, not by us.
