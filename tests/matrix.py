@@ -75,7 +75,7 @@ audit {run} compas --certify 0.9
 verify {run}
 report {run} -o page.html
 report {run} --card --set 'about.owner=Unit 7'
-reproduce
+reproduce list
 site init a
 """.strip().format(run="runs/compas-001")
 NEW = (
