@@ -64,16 +64,11 @@ QUICK = (
 #: Tests in those files that take a second each, need an extra, or hold for the pinned
 #: pydantic alone.
 OTHERS = {
-    "test_a_query_of_ones_own_is_asked_by_every_engine",  # sites: the extra 'flower'
     "test_every_public_name_is_there",
     "test_false_answers_to_a_query_of_ones_own_are_refused",
     "test_functions_are_functions_in_any_order",
     "test_killed_at_every_message_and_resumed",
     "test_grid_search_routes_groups_to_fit_and_score",
-    "test_many_queries_go_out_in_one_message",
-    "test_partial_participation_still_approaches_the_saddle_point",
-    "test_the_folds_choose_as_the_rule_says",
-    "test_the_folds_find_bounds_of_their_own",
     "test_the_best_multipliers_are_the_best_of_a_grid",
     "test_what_is_shipped_is_what_the_code_writes",
     "test_with_one_dual_round_the_gap_never_closes",
