@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -125,12 +125,11 @@ class RunView:
         return self.stored or self.c.certified()
 
     @property
-    def kind(self) -> str:
-        """What it is, in a word or two."""
-        kind = "run" if self.c.evidence.trained else "audit"
-        return (
-            kind if isinstance(self.c.evidence.sites, Missing) else f"deployed {kind}"
-        )
+    def title(self) -> str:
+        """On what data it was, and what it is."""
+        e, kind = self.c.evidence, "run" if self.c.evidence.trained else "audit"
+        deployed = e.trained and not isinstance(e.sites, Missing)
+        return f"{e.data.name}: {'deployed ' * deployed}{kind}"
 
     @property
     def seal(self) -> str:
@@ -279,22 +278,13 @@ class ComparisonView:
         return Grid(about, self.found.means, "stack list")
 
 
-@dataclass(frozen=True)
-class Contents:
+class Contents(NamedTuple):
     """What a page shows: a run, which may have a monitor; comparisons; a monitor."""
 
+    title: str
     run: RunView | None = None
     comparisons: Sequence[ComparisonView] = ()
     monitor: tuple[str, Monitor] | None = None
-
-    @property
-    def title(self) -> str:
-        """What the page is called."""
-        if self.run is not None:
-            return f"{self.run.c.evidence.data.name}: {self.run.kind}"
-        if self.comparisons:
-            return f"{self.comparisons[0].name}: comparison"
-        return f"{self.monitor[0]}: monitor" if self.monitor else ""
 
 
 # The page
@@ -351,13 +341,17 @@ def render(
         case Result():
             c, history = subject.conclusions, subject.history_rows()
             model = subject.predictor if c.evidence.trained else None
-            found = Contents(RunView(c, history, predictor=model))
+            view = RunView(c, history, predictor=model)
+            found = Contents(view.title, view)
         case Evidence():
-            found = Contents(RunView(conclude(subject)))
+            view = RunView(conclude(subject))
+            found = Contents(view.title, view)
         case Comparison():
-            found = Contents(comparisons=[ComparisonView("methods", subject)])
+            compared = [ComparisonView("methods", subject)]
+            found = Contents("methods: comparison", comparisons=compared)
         case Monitor():
-            found = Contents(monitor=("rows so far", subject))
+            told = ("rows so far", subject)
+            found = Contents("rows so far: monitor", monitor=told)
         case _:
             found = _read(Path(subject), known, made)
     filters = {
@@ -399,18 +393,17 @@ def _read(place: Path, known: Conclusions | None, made: str) -> Contents:
             json.loads(stored.read_bytes()),
             made,
         )
-        return Contents(view, monitor=monitor)
+        return Contents(view.title, view, monitor=monitor)
     found = [place / COMPARED] if (place / COMPARED).is_file() else []
     if found or (found := sorted(place.glob(f"*/{COMPARED}"))):  # panels of a figure
         folders = [path.resolve().parent for path in found]
-        return Contents(
-            comparisons=[ComparisonView(f.name, Comparison.load(f)) for f in folders]
-        )
+        views = [ComparisonView(f.name, Comparison.load(f)) for f in folders]
+        return Contents(f"{views[0].name}: comparison", comparisons=views)
     if (place / RESULT).is_file():
         read_evidence(place)  # says what to do
     if monitor is None:
         raise ArtefactError("unknown-folder", place=place)
-    return Contents(monitor=monitor)
+    return Contents(f"{name}: monitor", monitor=monitor)
 
 
 def write_report(place: RunDirectory, c: Conclusions, *, page: bool = True) -> None:

@@ -357,12 +357,11 @@ class Draft:
     def build(self) -> Job[Federation]:
         """Check it, open the data, and fit the pieces together: not for one run."""
         spec = self.check()
-        for asked, text in (
-            (spec.secure_sum, "[no-secure-sums] secure sums are"),
-            (spec.privacy, "[not-under-noise] a privacy budget is"),
-        ):
-            if asked:
-                raise UsageError(f"{text} for 'pffl run' and 'pffl deploy' alone")
+        alone = "for 'pffl run' and 'pffl deploy' alone"
+        if spec.secure_sum:
+            raise UsageError(f"[no-secure-sums] secure sums are {alone}")
+        if spec.privacy:
+            raise UsageError(f"[not-under-noise] a privacy budget is {alone}")
         return spec.build()
 
 
