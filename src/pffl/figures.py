@@ -439,24 +439,20 @@ def group_rates(table: Table) -> DotPlot:
         A `Solution`, or what its result.json has in `groups`.
     """
     groups = rows_of(table.as_dict()["groups"] if hasattr(table, "as_dict") else table)
-    rows, values = [], [0.0]
+    rows = []
     for key, title in RATES.items():
         found = [(g["group"], g[key]) for g in groups if g.get(key)]
         found = [(name, rate) for name, rate in found if rate["value"] is not None]
         rows += [ChartRow(title)] if found else []
         for name, rate in found[:MAX_ROWS]:
-            low, high = rate["lower"], rate["upper"]
-            text = f"{name}: {100 * rate['value']:.1f} %"
-            marks = [Mark("rate", rate["value"], words=text)]
-            values.append(rate["value"])
+            low, high, free = rate["lower"], rate["upper"], rate.get("unconstrained")
+            marks = [Mark("rate", rate["value"], words=_percents(name, rate["value"]))]
             if low is not None and high is not None:
-                text = f"{name}: {100 * low:.1f} % to {100 * high:.1f} %"
-                marks.insert(0, Mark("interval", low, high, text))
-                values += [low, high]
-            if (free := rate.get("unconstrained")) is not None:
-                text = f"{name}, unconstrained: {100 * free:.1f} %"
-                marks.append(Mark("before", free, words=text))
-                values.append(free)
+                words = _percents(name, low, high)
+                marks.insert(0, Mark("interval", low, high, words))
+            if free is not None:
+                words = _percents(f"{name}, unconstrained", free)
+                marks.append(Mark("before", free, words=words))
             rows.append(ChartRow(str(name), tuple(marks)))
     series = {
         "before": Series("unconstrained", "ring", "before"),
@@ -465,11 +461,21 @@ def group_rates(table: Table) -> DotPlot:
     }
     return DotPlot(
         "Error rate, false positives and false negatives of each group",
-        axis_of("share", values, least=MIN_SHARE_AXIS, percent=True),
+        axis_of("share", _extent(rows), least=MIN_SHARE_AXIS, percent=True),
         rows,
         _used(series, rows),
         max(0, len(groups) - MAX_ROWS),
     )
+
+
+def _percents(name: str, *shares: float) -> str:
+    return f"{name}: " + " to ".join(f"{100 * share:.1f} %" for share in shares)
+
+
+def _extent(rows: Iterable[ChartRow]) -> list[float]:
+    """Return 0, and where all marks are."""
+    ends = (end for row in rows for m in row.marks for end in (m.value, m.to))
+    return [0.0, *(end for end in ends if end is not None)]
 
 
 def trade_off(table: Table, *, shares: bool = True) -> Plot:
@@ -555,7 +561,7 @@ def differences(table: Table, words: str, *, shares: bool = False) -> DotPlot:
     shares
         Whether differences are of shares, and written in percentage points.
     """
-    rows, values = [], [0.0]
+    rows = []
     for row in rows_of(table):
         mean, low, high = (known(row[key]) for key in ("mean", "low", "high"))
         if mean is None:
@@ -564,11 +570,9 @@ def differences(table: Table, words: str, *, shares: bool = False) -> DotPlot:
         text = f"{row['method']}: {signed(mean, shares)}"
         filled = word in ("better", "worse")
         marks = [Mark("shown" if filled else "open", mean, words=text)]
-        values.append(mean)
         if low is not None and high is not None:
             ends = f"{text} ({signed(low, shares)} to {signed(high, shares)})"
             marks.insert(0, Mark("interval", low, high, ends))
-            values += [low, high]
         rows.append(ChartRow(str(row["method"]), tuple(marks), word))
     series = {
         "shown": Series("better or worse", "dot", "after"),
@@ -576,9 +580,8 @@ def differences(table: Table, words: str, *, shares: bool = False) -> DotPlot:
         "interval": Series("the interval that decides", "range", "before"),
     }
     title = "difference, percentage points" if shares else "difference"
-    axis = axis_of(
-        title, values, percent=shares, least=MIN_DIFFERENCE_AXIS, signed=True
-    )
+    more: Any = {"least": MIN_DIFFERENCE_AXIS, "percent": shares, "signed": True}
+    axis = axis_of(title, _extent(rows), **more)
     return DotPlot(words, axis, rows, _used(series, rows))
 
 

@@ -85,7 +85,7 @@ class Result:
             for home in map(attrgetter, PLACES):
                 if hasattr(home(self), name):
                     return getattr(home(self), name)
-            raise UsageError(f"[not-available] {self.evidence.training}")
+            return getattr(self.training, name)  # which says why there is none
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
@@ -160,20 +160,16 @@ class Result:
     def _table(self) -> list[dict[str, str]]:
         return tables.table(self.conclusions, tables.by_urgency(self.cell_results))
 
-    @property
-    def _picture(self) -> str:
-        return figures.group_losses(map(vars, self.cell_results))._repr_html_()
-
     def _repr_html_(self) -> str:
         """Show the verdicts in a notebook; every text is escaped."""
-        c = self.conclusions
+        c, chart = self.conclusions, figures.group_losses(map(vars, self.cell_results))
         return element(
             "solution",
             f"{type(self).__name__} of '{self.data.name}'",
             [*([] if c.binding is None else [c.binding]), *self.evidence.notes],
             self._table,
             tables.rate_table(c),
-            lead=tables.as_html(tables.verdicts(c)) + self._picture,
+            lead=tables.as_html(tables.verdicts(c)) + chart._repr_html_(),
         )
 
     def predict(self, table: Table) -> NDArray[Any]:
