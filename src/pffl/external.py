@@ -12,7 +12,6 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -511,8 +510,8 @@ class LoaderEngine:
         for k in range(len(self.rows)):
             view, losses, classes = self._measured(k, query.split)
             if isinstance(query, Evaluate):
-                clipped = partial(self.model.bounded, losses)
-                answers.append(query.total(view, losses, classes, clipped))
+                cut = query.bounded(losses, losses, view.y)
+                answers.append(query.total(view, losses, classes, cut))
             else:
                 answers.append(query.answer(view))
         return cast("T", add_all(answers))

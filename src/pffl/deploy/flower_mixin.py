@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from logging import getLogger
 from typing import Any, TypeVar
 
@@ -285,8 +285,8 @@ class GroupSums:
         if isinstance(query, Census):
             total = query.answer(view)
         else:
-            bounded = partial(query.task.model.bounded, loss)
-            total = query.total(view, loss, classes if schema.labels else None, bounded)
+            cut = query.bounded(loss, loss, view.y)
+            total = query.total(view, loss, classes if schema.labels else None, cut)
         body = pack(total_body(query, total, int(hidden.sum())))
         return ConfigRecord({**who, "body": body})
 

@@ -530,18 +530,19 @@ class Columns:
 
     def losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """Return losses, shape (n, models)."""
-        if self.model.n_outputs > 1:
-            return self.model.score_losses(z, y)[:, None]
-        return self.model.score_losses(z, y[:, None])
+        found = self.model.score_losses(z, self._labels(y))
+        return found.reshape(len(y), -1)
 
     def losses_and_slopes(
         self, z: FloatArray, y: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return losses, shape (n, models), and slopes, shape (n, columns)."""
-        if self.model.n_outputs > 1:
-            losses, slopes = self.model.score_losses_and_slopes(z, y)
-            return losses[:, None], slopes
-        return self.model.score_losses_and_slopes(z, y[:, None])
+        losses, slopes = self.model.score_losses_and_slopes(z, self._labels(y))
+        return losses.reshape(len(y), -1), slopes
+
+    def _labels(self, y: FloatArray) -> FloatArray:
+        """Return labels for one model of several outputs, or several of one."""
+        return y if self.model.n_outputs > 1 else y[:, None]
 
     def pull_back(self, X: Design, slopes: FloatArray, out: FloatArray) -> None:
         """Add the gradients, shape (columns, features + intercept), to `out`."""
@@ -561,12 +562,8 @@ class Columns:
             z = np.matmul(inputs, w[:, :, :d].swapaxes(1, 2))
             if model.intercept:
                 z += w[:, None, :, d]
-            if model.n_outputs > 1:
-                flat = z.reshape(-1, z.shape[2])
-                slopes = model.score_slopes(flat, y[:, rows].reshape(-1))
-                slopes = slopes.reshape(z.shape)
-            else:
-                slopes = model.score_slopes(z, y[:, rows, None])
+            flat, labels = z.reshape(-1, z.shape[2]), y[:, rows].reshape(-1)
+            slopes = model.score_slopes(flat, self._labels(labels)).reshape(z.shape)
             slopes *= weights[:, rows]
             gradient[:, :, :d] += np.matmul(slopes.swapaxes(1, 2), inputs)
             if model.intercept:
@@ -866,7 +863,6 @@ def _inverse(values: FloatArray) -> FloatArray:
 
 JOINED = 2**23  # numbers of inputs that are joined to be counted
 MEANS = [COLUMNS.index("loss"), COLUMNS.index("bounded_loss")]
-BOUNDED = MEANS[1]
 
 T = TypeVar("T", bound=Total)
 
@@ -1013,10 +1009,8 @@ def evaluate(
             for place, (query, into) in enumerate(zip(queries, sums, strict=True)):
                 z = model.scores(query.w, X)
                 losses = model.score_losses(z, y)
-                bounded_at = partial(model.score_bounded_losses, z, y)
-                if model.n_classes:  # which follow from their own
-                    bounded_at = partial(model.bounded, losses)
-                columns = query.columns(losses, model.score_classes(z), y, bounded_at)
+                cut = query.bounded(losses, z, y)
+                columns = query.columns(losses, model.score_classes(z), y, cut)
                 into[piece.units] += piece.sums(
                     query.weighed(columns, weight, stands_for)
                 )
@@ -1024,7 +1018,7 @@ def evaluate(
                     for mean in MEANS:
                         into[-1, mean] += (columns[:, mean] * per_row).sum()
                 if query.weighs:
-                    bounded[place][rows] = columns[:, BOUNDED]
+                    bounded[place][rows] = cut
         return sums
 
     bounded = [np.zeros(len(layout) if q.weighs else 0) for q in queries]

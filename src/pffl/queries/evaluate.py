@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,8 +65,6 @@ LOG_SUM = RowRange(
     lambda query: np.inf if query.rising else 0.0,
 )
 PERSON = (COUNT, COUNT, *[RowRange(0.0, 1.0)] * (len(STAKES) - 2))
-
-Bounded = Callable[[float], FloatArray]  # M → the bounded predictor's losses
 
 
 class EvaluateTotal(Total):
@@ -233,15 +230,23 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         own |= {"rises": len(RISES) * self.rising}
         return {**super().dims, **own}
 
+    def bounded(self, losses: FloatArray, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return losses of the bounded predictor; those of classes need no scores."""
+        M, model = self.loss_bound, self.task.model
+        if np.isinf(M):
+            return losses
+        if model.n_classes:
+            return model.bounded(losses, M)
+        return model.score_bounded_losses(z, y, M)
+
     def columns(
         self,
         losses: FloatArray,
         classes: FloatArray | None,
         y: FloatArray,
-        bounded: Bounded,
+        cut: FloatArray,
     ) -> FloatArray:
         """Per-example values of `COLUMNS`, shape (n, 8)."""
-        cut = bounded(self.loss_bound) if np.isfinite(self.loss_bound) else losses
         blank = np.zeros_like(losses)
         found = [
             np.ones_like(losses),
@@ -307,28 +312,23 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
             return self.add_whole(view)
         model, y = self.task.model, view.y
         z = model.scores(self.w, view.X)
-        bounded = partial(model.score_bounded_losses, z, y)
         losses, classes = model.score_losses(z, y), model.score_classes(z)
-        return self.total(view, losses, classes, bounded)
+        return self.total(view, losses, classes, self.bounded(losses, z, y))
 
     def total(
         self,
         view: View,
         losses: FloatArray,
         classes: FloatArray | None,
-        bounded: Bounded,
+        cut: FloatArray,
     ) -> EvaluateTotal:
-        """Return one silo's answer from its losses and predicted classes.
-
-        ``bounded(M)`` are the losses of the bounded predictor.
-        """
+        """Return one silo's answer from its losses, classes and bounded losses."""
         cells = self.task.cells
-        columns = self.columns(losses, classes, view.y, bounded)
+        columns = self.columns(losses, classes, view.y, cut)
         weighed = self.weighed(columns, view.weight)
         strata = view.stratum_sums(weighed, cells.membership.shape[1])
         here = cells.of_silo(view.index).astype(bool)
         share = float(self.task.shares[view.index]) if len(view) else 0.0
-        cut = columns[:, COLUMNS.index("bounded_loss")]
         logs = self.row_sums(
             cut, lambda z: here[z][view.stratum], view.person, view.weight
         )
