@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pffl.problem import lower_value, upper_value, value
+from pffl.problem import lower_value, value
 from tests.driving import expand
 from tests.helpers import setting
 from tests.oracles import MODELS
@@ -24,16 +24,6 @@ def test_g_is_a_weighted_sum_of_losses(kind, weighting):
     expected = by_rows - lam @ oracle.bounds + 0.3 * oracle.l2 / 2 * w @ w
     assert g == pytest.approx(expected, rel=1e-12)
     assert g == pytest.approx(oracle.value(w, lam), rel=1e-12)
-
-
-def test_upper_value_is_the_largest_g_over_lambda():
-    _, engine, problem, oracle, w, _ = setting(budget=3.0)
-    at = expand(engine, problem, w)
-    upper = upper_value(at.risk, at.violation, problem)
-    assert upper == pytest.approx(oracle.upper(w), rel=1e-12)
-    corners = [np.zeros(5), *(3.0 * np.eye(5))]
-    largest = max(oracle.value(w, corner) for corner in corners)
-    assert upper == pytest.approx(largest, rel=1e-12)
 
 
 def test_lower_value_is_tight_at_the_minimum():

@@ -69,12 +69,6 @@ class Threads:
         parts = [items[a:b] for a, b in itertools.pairwise(cuts.tolist())]
         return list(self._pool.map(work, parts))
 
-    def each(self, work: Callable[[A], R], items: Sequence[A]) -> list[R]:
-        """Return the results of `work` on each item; a free thread takes the next."""
-        if self._pool is None or len(items) < 2:
-            return [work(item) for item in items]
-        return list(self._pool.map(work, items))
-
 
 @contextmanager
 def blas_threads(limit: int) -> Iterator[None]:
