@@ -202,6 +202,7 @@ def test_rows_that_are_laid_out_by_silo_are_not_copied_for_sums(monkeypatch):
     problem = make_problem(plain, pffl.BoundedGroupLoss(0.5))
     w = np.zeros(problem.n_parameters)
     asked = Expand(problem.task, w, 2)
+    assert not Local(federation).layout([asked]).apart
     steps = train_query(problem, w, np.zeros(problem.n_cells), steps=[0.1, 0.1])
     assert fast.layout([steps]) is fast.layout([asked])
     assert_same_total(fast.ask(asked), plain.ask(asked), 1e-12)

@@ -9,8 +9,8 @@ read each piece of the rows once.
 How the fast engine lays rows out: in one array, those of one unit together.
 
 A unit is what sums are kept for: a stratum, whatever the number of silos; or, where
-silos have to be told apart (local steps, cells of one silo) or are few, a stratum of
-one silo.
+silos have to be told apart (local steps, cells of one silo), or are few and weigh
+differently, a stratum of one silo.
 Passes read either in pieces that fit in cache. By stratum, equal rows are merged where
 that pays: a row then weighs as much as there are of it, in its cells and in F.
 
@@ -204,9 +204,11 @@ class Layout:
             width = max(1, stored_width(rows.X))
             long = max(LONG, 4 * rows.X.shape[1] // width)
             pays = len(rows) / (long * n_strata)
-            apart = merged is None and len(sizes) < pays
-        if apart and by_silo is not None:
-            return by_silo  # one copy of the rows is enough
+            few = merged is None and len(sizes) < pays
+            if few and by_silo is not None:
+                return by_silo  # one copy of the rows is enough
+            # Silos that weigh the same are mixed: their rows count equally in F.
+            apart = few and bool(np.ptp(masses) > 0)
         if apart:
             by_size = np.argsort(sizes, kind="stable")
             units = np.argsort(by_size, kind="stable")[silo] * n_strata + strata
