@@ -161,6 +161,15 @@ def test_probabilities_by_row_or_by_id(tmp_path, classes, id):
     assert not_verified(found, rows, tmp_path) == []
 
 
+def test_probabilities_on_a_threshold_are_counted_alike(tmp_path):
+    """Rounded ones lie exactly on the cuts that the page shows."""
+    frame, model = people(), fitted()
+    p = np.round(model.predict_proba(frame[X])[:, 1], 2)
+    audited, rows = joined(tmp_path, frame, {"probability": p})
+    found = pffl.audit(audited, rows, pffl.BoundedGroupLoss(2.0))
+    assert not_verified(found, rows, tmp_path) == []
+
+
 def test_inputs_that_are_missing_and_the_column_that_predict_writes(tmp_path):
     frame, model = people().copy(), fitted()
     p = model.predict_proba(frame[X])[:, 1]

@@ -829,7 +829,8 @@ def check_scores(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
 
     def kept(w: Any) -> tuple[Any, Any, list[float | None]]:
         z = own.scores(w)
-        p = expit(z[:, 1] - z[:, 0])
+        given = own.kind == "probabilities"  # to the last bit: they may lie on a cut
+        p = own.X[:, -1] if given else expit(z[:, 1] - z[:, 0])
         q = np.clip(p, least, 1 - least)
         return p, q, [area(q[a], y[a], s[a]) for a in (group == k for k in range(size))]
 
