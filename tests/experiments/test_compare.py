@@ -220,7 +220,6 @@ def test_a_front_is_chosen_on_validation_rows():
         records.append(replace(one, sums=sums))
     found = Comparison(tuple(records), "exact", least_people=1)
     assert sorted(found.front()["bound"]) == [0.5, 0.6]
-    assert sorted(found.front("test")["bound"]) == [0.6, 0.7]
     (line,) = found.chart().lines
     np.testing.assert_allclose(sorted(line.points), [(0.3, 0.4), (0.4, 0.5)])
 

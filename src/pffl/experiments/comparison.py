@@ -543,17 +543,17 @@ class Comparison(Record):
             lines.append({**line, "failed": _failures(own)})
         return pd.DataFrame(lines)
 
-    def front(self, chosen_on: str = "validation") -> pd.DataFrame:
+    def front(self) -> pd.DataFrame:
         """Points that no other point of their method beats in error and measure.
 
-        Chosen on validation rows and reported on test rows. The paper chooses on
-        "test", which flatters what it reports.
+        Chosen on validation rows and reported on test rows. The paper chooses on test
+        rows, which flatters what it reports.
         """
         import pandas as pd
 
         parts = []
         for _, rows in self.points.groupby("method", sort=False):
-            names = [f"{chosen_on}_error", f"{chosen_on}_{self.measure}"]
+            names = ["validation_error", f"validation_{self.measure}"]
             best = front(rows[names].to_numpy(dtype=float))
             parts.append(rows[best].sort_values(names[0]))
         return pd.concat(parts)
