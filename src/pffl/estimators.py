@@ -428,8 +428,7 @@ class _Fair(BaseEstimator):
         found = self._measured(here, replace(evidence, terms=terms))
         known = Looks(own=tuple(Look(**one) for one in self.looks_))
         found = known.counted(found)
-        looks = known.own if (added := known.added(found)) is None else added
-        self.looks_ = [asdict(one) for one in looks]
+        self.looks_ = [asdict(one) for one in known.added(found)]
         return conclude(found).certificate
 
     def _measured(self, here: Federation, evidence: Evidence) -> Evidence:

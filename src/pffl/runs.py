@@ -107,8 +107,8 @@ def derived(found: Conclusions, looks: Looks) -> dict[str, bytes]:
     evidence = found.evidence
     plain = {CERTIFICATE: found.certified(), RESULT: found.result()}
     written = {name: files.json_text(part).encode() for name, part in plain.items()}
-    text = None if evidence.stopped == "interrupted" else looks.text(evidence)
-    return written if text is None else {**written, LOOKS: text}
+    text = b"" if evidence.stopped == "interrupted" else looks.text(evidence)
+    return {**written, LOOKS: text} if text else written
 
 
 def save(

@@ -23,7 +23,7 @@ from pffl.evidence.figures import Converged
 from pffl.evidence.looks import Looks
 from pffl.evidence.rates import GroupRates, Metrics
 from pffl.evidence.record import Data, Evidence, Training
-from pffl.evidence.statements import Certificate, Status
+from pffl.evidence.statements import Certificate
 from pffl.flow import Round
 from pffl.models.base import Model
 from pffl.models.predictor import Predictor
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from pffl.figures import Chart
     from pffl.models.predictor import Table
 
-#: Where the figures of a `Result` are looked up, in this order.
-PLACES = ("conclusions", "evidence.training", "evidence.terms", "predictor", "evidence")
+#: Where the figures of a `Result` are looked up, in this order: conclusions are drawn
+#: where nothing else has one.
+PLACES = ("evidence.training", "evidence.terms", "predictor", "evidence", "conclusions")
 
 
 class Result:
@@ -50,7 +51,7 @@ class Result:
     predictor: Predictor  # the model with the preparation of its tables
     evidence: Evidence  # all that was declared and measured
     # Found in the conclusions
-    status: Status  # the verdict on the training rows, in a word
+    status: str  # the verdict on the training rows, in a word
     message: str  # the same in a sentence
     exit_code: int  # what a command ends with
     certificate: Certificate  # everything that is claimed, with its grounds

@@ -12,8 +12,6 @@ import pffl
 from pffl.engines import Local
 from pffl.models import LogisticRegression
 from pffl.queries import Expand, Query
-from tests.driving import measure
-from tests.evidence.test_gap import drawn, random_pair
 from tests.helpers import make_federation
 from tests.inside import Before, Pair, auto
 from tests.verifying import not_verified
@@ -28,25 +26,6 @@ def watch(patch: pytest.MonkeyPatch) -> None:
         return passed(self, queries)
 
     patch.setattr(Local, "ask_many", ask_many)
-
-
-@pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hessians of more than two parameters are too large, and nobody asks for one."""
-    monkeypatch.setattr(auto, "MAX_HESSIAN_PARAMETERS", 2)
-    watch(monkeypatch)
-
-
-@pytest.mark.usefixtures("narrow")
-@pytest.mark.parametrize("radius", [1.0, 10.0])
-def test_a_gap_over_a_ball(radius):
-    for seed in range(3):
-        rng, engine, problem, oracle = drawn(seed, beta=0.0, radius=radius)
-        point = random_pair(rng, problem, radius)
-        gap = measure(engine, problem, point)
-        true = oracle.upper(point.w) - oracle.least(point.multipliers, radius)
-        assert gap.gap >= true - 1e-9
-        assert gap.gap <= 1.05 * true + 1e-6
 
 
 BOUND = pffl.BoundedGroupLoss(0.66)

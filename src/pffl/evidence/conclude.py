@@ -36,7 +36,6 @@ from pffl.evidence.statements import (
     SENTENCES,
     Certificate,
     Said,
-    Status,
     Verdict,
     names_in,
     statements,
@@ -153,8 +152,8 @@ class Conclusions(Judged):
 
     @property
     def by_whom(self) -> str:
-        """Which model's losses, where it is a model clipped for an audit."""
-        return f" by {name}," if (name := named(self.e)) else ""
+        """Which model it is about, where it is one clipped for an audit."""
+        return f", for {name}, " if (name := named(self.e)) else ""
 
     def names_of(self, which: BoolArray) -> str:
         """Return the names of some cells."""
@@ -232,13 +231,11 @@ class Conclusions(Judged):
 
     def _bounded(self, cells: Losses) -> Said:
         if self.noise is not None:
-            if cells.met:
-                return self.say("training.met.noise")
-            over, key = cells.above, "training.not met.noise"
-            if not over.any():
-                over, key = cells.high > cells.bounds, "training.not decided"
-            told = self.names_of(over)
-            return self.say(key, cells=told, epsilon=self.noise.epsilon)
+            over, key = cells.above, "met" if cells.met else "not met"
+            if not cells.met and not over.any():
+                over, key = cells.high > cells.bounds, "not decided"
+            more = {"cells": self.names_of(over), "epsilon": self.noise.epsilon}
+            return self.say(f"training.{key}.noise", **more)
         rates = self.e.terms.on_rates  # met or not, whatever the losses did
         if self.converged == "no" and (cells.met or self.proof is None) and not rates:
             return self.say("training.not converged" + ".met" * cells.met)
@@ -256,12 +253,11 @@ class Conclusions(Judged):
         if self.noise is not None:
             ends = {"low": float(cells.low.max()), "high": float(cells.high.max())}
             return self.say(f"{key}.noise", **ends)
-        worst = int(np.nanargmax(cells.means))
-        figures = {"cell": cells.names[worst], "loss": float(cells.means[worst])}
-        if pair is None:
-            return self.say(key, **figures)
-        ball = "" if pair.radius is None else self.say("ball", radius=pair.radius)
-        return self.say(f"{key}.gap", ball=ball, **figures)
+        z, ball = cells.worst, ""
+        if pair is not None and pair.radius is not None:
+            ball = self.say("ball", radius=pair.radius)
+        key += ".gap" * (pair is not None)
+        return self.say(key, cell=cells.names[z], loss=float(cells.means[z]), ball=ball)
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
@@ -279,9 +275,9 @@ class Conclusions(Judged):
         return self.say(key, reason=f"{text[:1].upper()}{text[1:]}.")
 
     @property
-    def status(self) -> Status:
+    def status(self) -> str:
         """The verdict on the rows given, in a word."""
-        return self.judged.word  # type: ignore[return-value]
+        return self.judged.word
 
     @property
     def message(self) -> str:
@@ -299,43 +295,39 @@ class Conclusions(Judged):
     @cached_property
     def _test(self) -> Verdict:
         """How the cells stand on test rows: figures, and nothing certified."""
-        e, cells, noisy = self.e, self.losses.get("test"), self.noise is not None
-        say, word = self.say, "test.not measured"
-        if cells is None:
-            why = getattr(e.heldout, "missing", "")
-            why = "there are no test rows" if noisy else why
-            return Verdict.of("test", self._reason(word, why))
-        if not noisy and not cells.counts.any():
-            return Verdict.of("test", say(word, reason="No test row is in a group."))
-        figures: dict[str, Any] = {"rows": self._test_rows}
-        if not e.promise and noisy:
-            ends = {"low": float(cells.low.max()), "high": float(cells.high.max())}
-            return Verdict.of("test", say("test.no bounds.noise", **figures, **ends))
+        e, cells, noise = self.e, self.losses.get("test"), self.noise
+        if cells is None or not (noise or cells.counts.any()):
+            why = "no test row is in a group"
+            why = e.heldout.missing if isinstance(e.heldout, Missing) else why
+            return Verdict.of("test", self._reason("test.not measured", why))
+        enough = cells.counts >= FEWEST
+        over, maybe = (enough & (end > e.bounds) for end in (cells.low, cells.high))
+        figures: dict[str, Any] = {"rows": self._test_rows, "fewest": FEWEST}
+        if noise is not None:
+            key = "exceeded" if over.any() else "not decided" if maybe.any() else "few"
+            key = "within" if key == "few" and enough.all() else key
+            told = {"exceeded": over, "few": ~enough}.get(key, maybe)
+            figures |= {"low": float(cells.low.max()), "high": float(cells.high.max())}
+            key = key if e.promise else "no bounds"
+            said = self.say(f"test.{key}.noise", cells=self.names_of(told), **figures)
+            return Verdict.of("test", said, "not measured" if key == "few" else "")
         if not e.promise:
             z = int(np.nanargmax(cells.means))
             figures |= {"loss": float(cells.means[z]), "cell": cells.names[z]}
-            return Verdict.of("test", say("test.no bounds", **figures))
-        enough = cells.counts >= FEWEST
-        over, maybe = (enough & (end > e.bounds) for end in (cells.low, cells.high))
-        if noisy and maybe.any():
-            key = "exceeded.noise" if over.any() else "not decided"
-            told = self.names_of(over if over.any() else maybe)
-            return Verdict.of("test", say(f"test.{key}", cells=told, **figures))
-        lost = {"cells": self.names_of(~enough), "fewest": FEWEST}
-        small = say("test.few" + ".noise" * noisy, **lost)
-        if not enough.any() or (noisy and not enough.all()):
-            return Verdict.of("test", small, "not measured")
-        if noisy:
-            return Verdict.of("test", say("test.within.noise", **figures))
-        more, other = ("", "") if enough.all() else (f" {small}", "other ")
+            return Verdict.of("test", self.say("test.no bounds", **figures))
+        lost = self.say("test.few", cells=self.names_of(~enough), **figures)
+        if not enough.any():
+            return Verdict.of("test", lost, "not measured")
         z = int(np.argmax(np.where(enough, cells.violation, -np.inf)))
-        figures |= {"worst": self.standing_of(cells, z), "few": more}
+        figures |= {"worst": self.standing_of(cells, z)}
+        figures["few"], other = ("", "") if enough.all() else (f" {lost}", "other ")
         if not over.any():
             word = "within" if enough.all() else "not measured"
-            return Verdict.of("test", say("test.within", other=other, **figures), word)
+            said = self.say("test.within", other=other, **figures)
+            return Verdict.of("test", said, word)
         above = f"{over.sum():,} groups are above their bounds"
         above = "one group is above its bound" if over.sum() == 1 else above
-        return Verdict.of("test", say("test.exceeded", above=above, **figures))
+        return Verdict.of("test", self.say("test.exceeded", above=above, **figures))
 
     @property
     def _test_rows(self) -> str:
@@ -348,8 +340,8 @@ class Conclusions(Judged):
             key = "noise"
         elif path is not None and held is not None and path.split in held.splits:
             key = "chosen" if len(path.candidates) > 1 else "calibration"
-        more = self.by_whom if key in ("test", "used") else ""
-        return f"{self.say(f'rows.{key}', count=count)}{',' * bool(more)}{more}"
+        more = self.by_whom.rstrip() if key in ("test", "used") else ""
+        return f"{self.say(f'rows.{key}', count=count)}{more}"
 
     # New people
 
@@ -359,40 +351,36 @@ class Conclusions(Judged):
         e, found, path, noise = self.e, self.upper, known(self.e.path), self.noise
         if found is None:
             return self._reason("new_people.not measured", self.absent)
-        key = f"new_people.{'certified' if self.shown else 'not certified'}"
         z = int(np.argmax(found - e.bounds if e.promise else found))
-        figures = {"cell": e.names[z], "high": float(found[z])}
-        figures["bound"] = float(e.bounds[z])
-        if not e.promise:
-            noisy = ".noise" * (noise is not None)
-            return self.say(f"new_people.no bounds{noisy}", **figures)
+        figures: dict[str, Any] = {"cell": e.names[z], "high": float(found[z])}
+        figures |= {"bound": float(e.bounds[z]), "who": self.by_whom or " "}
+        key = f"new_people.{'certified' if self.shown else 'not certified'}"
+        key = key if e.promise else "new_people.no bounds"
         if noise is not None:
-            own = {"epsilon": noise.heldout_epsilon}
-            return self.say(
-                f"{key}.noise", cells=self.names_of(found > e.bounds), **own
-            )
-        if path is not None:
-            many, rows = len(path.candidates), path.shipped.calibration.rows
-            which = {"model": path.chosen + 1, "models": many, "rows": rows}
-            part = "later" if path.chosen else "first"
-            failed = self.say(f"failed.{part}", confidence=path.confidence, **which)
-            said: str = self.say("which", **which) if many > 1 else ""
-            return self.say(
-                f"{key}.path", which=said, failed=failed, **figures, rows=rows
-            )
-        name, kept = named(e), int((found <= e.bounds).sum())
-        head = self.say("standing.all" if self.shown else "standing.some", kept=kept)
-        return self.say(
-            key, who=f", for {name}, " if name else " ", head=head, **figures
+            figures["epsilon"] = noise.heldout_epsilon
+            cells = self.names_of(found > e.bounds)
+            return self.say(f"{key}.noise", cells=cells, **figures)
+        if path is None or not e.promise:
+            head = self.say("standing.all" if self.shown else "standing.some")
+            return self.say(key, head=head, **figures)
+        many, rows = len(path.candidates), path.shipped.calibration.rows
+        which = {"model": path.chosen + 1, "models": many, "rows": rows}
+        part = "later" if path.chosen else "first"
+        figures["failed"] = self.say(
+            f"failed.{part}", confidence=path.confidence, **which
         )
+        said: str = self.say("which", **which) if many > 1 else ""
+        return self.say(f"{key}.path", which=said, rows=rows, **figures)
+
+    @property
+    def kept(self) -> int:
+        """How many bounds are certified, one at a time."""
+        return 0 if self.upper is None else int((self.upper <= self.e.bounds).sum())
 
     @property
     def absent(self) -> str:
         """Why nothing is stated of the losses of new people."""
-        if self.noise is None:
-            return self.people.absent
-        none = self.noise.heldout is None
-        return "there are no test rows" if none else "not available under noise"
+        return self.people.absent or "not available under noise"
 
     @property
     def idle(self) -> Said | str:

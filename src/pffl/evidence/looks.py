@@ -172,18 +172,16 @@ class Looks:
         terms = replace(e.terms, candidates=candidates, others=others, counted=counted)
         return replace(e, terms=terms)
 
-    def added(self, e: Evidence) -> tuple[Look, ...] | None:
-        """Return a run's own entries, this one among them; None where it is missing."""
-        if (now := look(e)) is None:
-            return None
-        mine = {one.certificate for one in self.own if one.touches(now)}
-        return self.own if now.certificate in mine else (*self.own, now)
+    def added(self, e: Evidence) -> tuple[Look, ...]:
+        """Return a run's own entries, that of this evidence among them."""
+        now, own = look(e), self.own
+        mine = {one.certificate for one in own if now is not None and one.touches(now)}
+        return own if now is None or now.certificate in mine else (*own, now)
 
-    def text(self, e: Evidence) -> bytes | None:
-        """Return the log with this evidence in it; None where nothing is to be said."""
-        log = self.added(e)
-        lines = [f"{json.dumps(asdict(one))}\n" for one in log or ()]
-        return None if log is None else "".join(lines).encode()
+    def text(self, e: Evidence) -> bytes:
+        """Return the log with this evidence in it."""
+        lines = [f"{json.dumps(asdict(one))}\n" for one in self.added(e)]
+        return "".join(lines).encode()
 
 
 def read_looks(path: Path) -> tuple[Look, ...]:

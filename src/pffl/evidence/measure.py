@@ -177,16 +177,15 @@ def measure(
     """
     known, w = known or Known(), point.w
     shown = reported(problem if asked is None else problem.with_bounds(asked))
-    there = known.seen if trained else NOT_ASKED
-    seen, rows = yield from gather(
-        _unless(there, training_sample(shown, w, wanted)),
-        _unless(known.rows, expected_rows(shown, wanted.present)),
-    )
-    least = known.least
-    if least is None:
-        least = UNSEARCHED
-        if trained and wanted.wants_smallest(problem, seen):
-            least = yield from proofs.enclose(problem if problem.n_cells else shown)
+    asked_of: list[Flow[Any]] = [given(known.seen), given(known.rows)]
+    if trained and known.seen is None:
+        asked_of[0] = training_sample(shown, w, wanted)
+    if known.rows is None:
+        asked_of[1] = expected_rows(shown, wanted.present)
+    seen, rows = yield from gather(*asked_of)
+    least = known.least or UNSEARCHED
+    if known.least is None and trained and wanted.wants_smallest(problem, seen):
+        least = yield from proofs.enclose(problem if problem.n_cells else shown)
     same = not isinstance(known.free, Missing) and np.array_equal(known.free, w)
     pair, held, before = yield from gather(
         gap_flow(problem, point, known.gap),
@@ -200,11 +199,6 @@ def measure(
     if same:  # no bound made a difference: nothing is asked twice
         before = unchanged(w, seen, held)
     return Measured(seen, held, before, Proofs(pair, least))
-
-
-def _unless(known: T | None, flow: Flow[Any]) -> Flow[Any]:
-    """Return what is known, or else ask."""
-    return flow if known is None else given(known)
 
 
 def unchanged(w: FloatArray, seen: Sample, held: Sample | Missing) -> Before:

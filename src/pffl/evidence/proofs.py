@@ -278,15 +278,11 @@ def polish(problem: Problem, lam: FloatArray, here: Expansion) -> Flow[Proof]:
         else:
             w = inside(problem, here.w - correction)
         here = yield from expand(problem, w)
-        if not _finite(here):
+        if not (np.isfinite(here.jacobian).all() and np.isfinite(here.hessians).all()):
             break
         found, correction = yield from _corrected(problem, lam, here, products)
         best, before = max(best, found, key=lambda one: one.rank(longest)), proved
     return best
-
-
-def _finite(at: Expansion) -> bool:
-    return bool(np.isfinite(at.jacobian).all() and np.isfinite(at.hessians).all())
 
 
 def _corrected(

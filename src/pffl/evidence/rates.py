@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from pffl.bounds.mean import clopper_pearson_lower, clopper_pearson_upper
-from pffl.data.rows import Matrix, stacked, stored_width
+from pffl.data.rows import Matrix, stored_width
 from pffl.evidence.record import Evidence, Sample, Scores, known
 from pffl.numerics import bounded_probabilities
 from pffl.records import Record
@@ -249,89 +249,63 @@ def with_scores(
     rows = [part for part in rows if len(part)]
     if not rows:
         return e
-    names = ("y", "group", "weights")
     y, group, weight = (
         np.concatenate([np.asarray(getattr(part, name)) for part in rows])
-        for name in names
+        for name in ("y", "group", "weights")
     )
-    stratum = 2 * group + y.astype(np.int64)
-    own = float(getattr(model, "threshold", 0.5))
+    size, own = len(e.groups), float(getattr(model, "threshold", 0.5))
+    stratum, M = 2 * group + y.astype(np.int64), e.terms.loss_bound
     cuts = [own, *(cut for cut in THRESHOLDS if cut != own)]
-    M = np.inf if e.terms.loss_bound is None else e.terms.loss_bound
 
-    def selected(p: FloatArray) -> list[list[float]]:
-        """Weight of the rows above each threshold, by stratum, from one count."""
-        steps, size = np.sort(cuts), len(cuts) + 1
-        place = np.searchsorted(steps, p) + size * stratum
-        found = np.bincount(place, weight, 2 * size * len(e.groups))
-        above = found.reshape(-1, size)[:, ::-1].cumsum(axis=1)[:, -2::-1]
-        return [above[:, np.searchsorted(steps, cut)].tolist() for cut in cuts]
+    def by_stratum(weight: FloatArray) -> list[float]:
+        found: list[float] = np.bincount(stratum, weight, 2 * size).tolist()
+        return found
 
-    def ranked(kept: FloatArray) -> list[float | None]:
-        """Area under the curve of each group."""
-        return [_auc(y[own], kept[own], weight[own]) for own in members[:-1]]
+    def kept(w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return probabilities of the last label: the model's, and as shipped."""
+        p = _probabilities(model, w, [part.X for part in rows])
+        bounded = model.loss_bound(M) is not None
+        return p[:, 1], (bounded_probabilities(p, M or np.inf) if bounded else p)[:, 1]
 
-    models = [w] if before is None else [w, np.array(before.model)]
-    probabilities = _probabilities(model, models, [part.X for part in rows])
-    bounded = probabilities
-    if model.loss_bound(M) is not None:
-        bounded = [bounded_probabilities(p, M) for p in probabilities]
-    small = group.astype(np.min_scalar_type(len(e.groups)))  # sorted by counting
-    order = np.argsort(small, kind="stable")
-    members = np.split(order, np.cumsum(np.bincount(group, minlength=len(e.groups))))
-    p, *others = [p[:, 1] for p in bounded]
+    def areas(p: FloatArray) -> list[float | None]:
+        members = (group == a for a in range(size))
+        return [area_under_curve(y[own], p[own], weight[own]) for own in members]
+
+    p, shipped = kept(w)
     found = Scores(
         [*splits],
         cuts,
-        np.bincount(stratum, weight, 2 * len(e.groups)).tolist(),
-        selected(probabilities[0][:, 1]),
-        ranked(p),
-        np.bincount(group, weight * p, len(e.groups)).tolist(),
-        ranked(others[0]) if others else None,
+        by_stratum(weight),
+        [by_stratum(weight * (p > cut)) for cut in cuts],
+        areas(shipped),
+        np.bincount(group, weight * shipped, size).tolist(),
+        None if before is None else areas(kept(np.array(before.model))[1]),
     )
     return replace(e, scores=found)
 
 
-def _probabilities(
-    model: Model, models: Sequence[FloatArray], parts: Sequence[Matrix]
-) -> list[FloatArray]:
-    """Return class probabilities of all rows under each w; each row is read once."""
-    found: list[list[FloatArray]] = [[] for _ in models]
-    numbers = np.cumsum([X.shape[0] * stored_width(X) for X in parts])
-    cuts = 1 + np.flatnonzero(np.diff(numbers // PIECE))
-    for some in np.split(np.arange(len(parts)), cuts):  # small silos together
-        X = parts[some[0]] if len(some) == 1 else stacked([parts[k] for k in some])
-        n, width = X.shape[0], max(1, stored_width(X))
-        step = n if model.inputs.deferred else max(64, PIECE // width)
+def _probabilities(model: Model, w: FloatArray, parts: Sequence[Matrix]) -> FloatArray:
+    """Return class probabilities of all rows, scaled in pieces that stay in cache."""
+    found = []
+    for X in parts:
+        n, piece = X.shape[0], PIECE // max(1, stored_width(X))
+        step = n if model.inputs.deferred else max(64, piece)
         for start in range(0, n, step):
             inputs = model.inputs.apply(X[start : start + step])
-            for w, into in zip(models, found, strict=True):
-                into.append(model.predict_proba(w, inputs))
-    return [np.concatenate(each) for each in found]
+            found.append(model.predict_proba(w, inputs))
+    return np.concatenate(found)
 
 
-def _auc(y: FloatArray, p: FloatArray, weight: FloatArray) -> float | None:
+def area_under_curve(y: FloatArray, p: FloatArray, weight: FloatArray) -> float | None:
     """Return the area under the curve; None where a label is missing.
 
-    Probabilities that agree to 12 decimals are ties: the last digits of equal rows
-    depend on how they were added up.
+    Probabilities that agree to 12 decimals are ties, and count one half: the last
+    digits of equal rows depend on how they were added up.
     """
-    is_one, p = y == 1, np.round(p, 12)
-    zeros, ones = p[~is_one], p[is_one]
-    if not (len(zeros) and len(ones)):
-        return None
-    if (weight == 1.0).all():  # sorting numbers alone takes a tenth of the time
-        zeros.sort()
-        ones.sort()
-        below, mass = np.arange(len(zeros) + 1.0), np.ones(len(ones))
-    else:
-        order = np.argsort(zeros)
-        zeros, mass = zeros[order], weight[is_one]
-        below = np.append(0.0, np.cumsum(weight[~is_one][order]))
-    low, high = (np.searchsorted(zeros, ones, side) for side in ("left", "right"))
-    # Half of those with the same probability count.
-    whole = 2 * mass.sum() * below[-1]
-    return float(mass @ (below[low] + below[high]) / whole) if whole > 0 else None
+    place = np.unique(np.round(p, 12), return_inverse=True)[1]
+    ones, zeros = (np.bincount(place, weight * (y == label)) for label in (1, 0))
+    whole = ones.sum() * zeros.sum()
+    return float(ones @ (np.cumsum(zeros) - zeros / 2) / whole) if whole > 0 else None
 
 
 def ranking(e: Evidence) -> list[dict[str, Any]]:

@@ -946,24 +946,24 @@ class Evidence(Record):
 
     def _fits(self) -> bool:
         """Whether every table has a number per cell, and per group and label."""
-        cells, path, before = len(self.cells), known(self.path), known(self.before)
-        strata, samples = len(self.groups) * max(1, len(self.labels)), [self.seen]
-        samples += [self.heldout] if isinstance(self.heldout, Sample) else []
+        path, before, held = known(self.path), known(self.before), known(self.heldout)
+        least, samples = known(self.proofs.least), [self.seen]
+        samples += [] if held is None else [held]
         samples += [] if before is None else before.samples.values()
         for one in [] if path is None else path.candidates:
             samples += [one.training, one.calibration]
-        sizes = {strata}
+        tables: list[Any] = [] if least is None else [least.multipliers]
         for sample in samples:
+            tables += [*sample.cells.values(), *sample.people.values()]
             planned = (sample.bets, sample.bet_weights, sample.levels, sample.logs)
-            tables: list[Any] = [*sample.cells.values(), *sample.people.values()]
             tables += [table for table in planned if table]
-            if any(len(table) != cells for table in tables):
-                return False
-            sizes |= {len(column) for column in sample.strata.values()}
-        least = known(self.proofs.least)
-        whole = least is None or len(least.multipliers) == cells
-        chosen = path is None or 0 <= path.chosen < len(path.candidates)
-        return sizes == {strata} and whole and chosen
+        by_stratum = [of for sample in samples for of in sample.strata.values()]
+        strata = len(self.groups) * max(1, len(self.labels))
+        return (
+            all(len(table) == len(self.cells) for table in tables)
+            and all(len(column) == strata for column in by_stratum)
+            and (path is None or 0 <= path.chosen < len(path.candidates))
+        )
 
 
 def known(part: T | Missing) -> T | None:

@@ -37,18 +37,6 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = Any
 State: TypeAlias = Literal["checked", "assumed", "could not be checked", "failed"]
-Status: TypeAlias = Literal[
-    "met",
-    "not met",
-    "impossible",
-    "not converged",
-    "not measured",
-    "not decided",
-    "no bounds",
-    "diverged",
-    "interrupted",
-]
-
 Tone: TypeAlias = Literal["good", "caution", "bad", "plain"]
 
 #: The three verdicts, and who each is about.
@@ -83,20 +71,16 @@ class _Formatter(string.Formatter):
     def format_field(self, value: Any, spec: str) -> str:
         if isinstance(value, bool):  # a name that means something else, too
             raise TypeError("a sentence names a figure or a text")
-        side, digits = spec.rstrip("0123456789"), spec.lstrip("updown")
-        many = {"digits": int(digits)} if digits.isdecimal() else {}
-        match side:
-            case "up":
-                return up(value, **many)
-            case "down":
-                return down(value, **many)
-            case "%":
-                return f"{100 * value:.6g} %"
-            case "'":
-                return f"'{value}'"
-            case "" if isinstance(value, float):
-                return words(value)
-        return format(value, spec)
+        side = spec.rstrip("0123456789")
+        if side in ("up", "down"):
+            rounded = up if side == "up" else down
+            return rounded(value, digits=int(spec.removeprefix(side) or 4))
+        if side == "%":
+            return f"{100 * value:.6g} %"
+        if side == "'":
+            return f"'{value}'"
+        plain = not spec and isinstance(value, float)
+        return words(value) if plain else format(value, spec)
 
 
 FORMATTER = _Formatter()
@@ -360,20 +344,15 @@ class Certificate(Record):
             f"{VERDICTS[key]}: {one['verdict']}. {one['sentence']}"
             for key, one in self.verdicts.items()
         ]
-        lines += [
-            f"Data: {self.data}.",
-            "Statements on new people hold, each by itself, with confidence "
-            f"{100 * self.confidence:.6g} %.",
-            *(f"Note: {note}" for note in self.notes),
-        ]
+        sure = f"confidence {100 * self.confidence:.6g} %"
+        lines.append(f"Data: {self.data}.")
+        lines.append(f"Statements on new people hold, each by itself, with {sure}.")
+        lines += [f"Note: {note}" for note in self.notes]
         for one in self.statements:
             lines += ["", f"[{one.mark}] {one.kind}", f"    {one.text}"]
             lines += [f"    {line}" for line in text_table(one.per_cell or ())]
             lines += [f"    - {a.state}: {a.text}" for a in one.assumptions]
-        lines += [
-            "",
-            *(f"{name}: {value}" for name, value in self.fingerprints.items()),
-        ]
+        lines += ["", *(f"{name}: {of}" for name, of in self.fingerprints.items())]
         return "\n".join(map(visible, lines))
 
     def _repr_html_(self) -> str:
@@ -611,21 +590,16 @@ def privacy(c: Conclusions, noise: Noise) -> Statement:
         own = epsilon_of(noise.heldout_mu, noise.delta)
         test = c.say("privacy.test", own=own, delta=noise.delta)
     grounds = [of("seeded", "failed") if noise.repeatable else of("secret", "checked")]
-    if noise.sites < 2:
-        grounds.append(of("noise.one", here))
-    elif not noise.shared:
-        grounds.append(of("noise.each", here, times=math.sqrt(noise.sites), **sites))
-    else:
+    if noise.shared:
+        sites |= {"colluding": noise.colluding}
         enough = noise.sites - noise.colluding
         grounds.append(of("noise.shared", here, enough=enough, **sites))
-        many = {"colluding": noise.colluding, **sites}
-        grounds.append(of("colluding", "assumed", **many))
-    grounds += [
-        of("declared", here),
-        of("person", here) if noise.by_id else of("row", "assumed"),
-        of("neighbours", here, own="id and rows" if noise.by_id else "row"),
-        of("timing", "assumed"),
-    ]
+        grounds.append(of("colluding", "assumed", **sites))
+    else:
+        grounds.append(of("noise.each", here, times=math.sqrt(noise.sites), **sites))
+    who = of("person", here) if noise.by_id else of("row", "assumed")
+    grounds += [of("declared", here), who, of("neighbours", here)]
+    grounds.append(of("timing", "assumed"))
     spent = {"spent": noise.epsilon_spent, "mu": noise.mu, "delta": noise.delta}
     return Statement.of(
         "privacy",
