@@ -230,11 +230,13 @@ FORGERIES: dict[str, tuple[str, str, Change]] = {
     "run file, bound": ("met", "run.toml", text("bound = 0.685", "bound = 0.6")),
     "log of looks": ("met", "looks.jsonl", lambda page: page + page.replace("e", "f")),
 }
-#: What only pffl makes again: words, page, card, log, rates; keys that nobody reads.
+#: What only pffl makes again: words, page, card, log; figures beside the table of
+#: groups; keys that nobody reads.
 WORDS = ("a sentence", "a statement", "date", "result.json", "card")
 WORDS += ("page, a word", "page, a note", "log of looks", "an extra key")
 WORDS += ("an extra key of evidence", "error rate", "end of a rate", "selection rate")
-WORDS += ("fairness gap", "risk")
+WORDS += ("fairness gap", "risk", "verdict among figures", "status", "gap")
+WORDS += ("smallest bound", "confidence")
 
 
 @pytest.mark.parametrize("name", FORGERIES)
