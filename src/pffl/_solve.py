@@ -309,7 +309,7 @@ def solving(
             run.stopped,
             {},
             0.0,
-            chosen=f"{chosen.name} was chosen: {why}" if why else None,
+            chosen=f"Solver: {chosen.name} ({why})" if why else None,
         ),
         promise=problem.n_cells > 0 and not minimax,
         minimax=minimax,

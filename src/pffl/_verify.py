@@ -193,7 +193,10 @@ def read_run(place: Path) -> tuple[Json, SavedModel | None, Json, list[Check]]:
             run = tomllib.loads(spec.read_text("utf-8"))
         return stated, model, run, [] if page else list(check_files(place))
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise Unreadable(f"{place}: {error!r}") from error
+        told = (
+            "it is not there" if isinstance(error, FileNotFoundError) else repr(error)
+        )
+        raise Unreadable(f"{place}: {told}") from error
 
 
 def check_files(folder: Path) -> Iterator[Check]:

@@ -419,7 +419,7 @@ def _covered(
         return cells, counts, ()
     if options.empty_cells == "refuse":
         few = " (sites leave out small groups)" if access.elsewhere else ""
-        raise DataError("empty-cells:covered", empty=listing(empty), few=few)
+        raise DataError("empty-cells:covered", empty=listing(map(repr, empty)), few=few)
     kept = np.flatnonzero(counts)
     if len(kept) == 0:
         raise DataError("empty-cells:covered-2")

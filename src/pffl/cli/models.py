@@ -13,7 +13,7 @@ import typer
 
 from pffl.cli import options, terminal
 from pffl.cli.options import COLUMNS, Draft, argument, flag, option, takes
-from pffl.errors import PFFLError, UsageError
+from pffl.errors import ArtefactError, PFFLError, UsageError
 
 if TYPE_CHECKING:
     from pffl._monitor import Monitor
@@ -170,7 +170,7 @@ def verify(
         try:
             rows, audited = open_rows(path, data, model)
         except PFFLError as error:
-            if data is not None:
+            if data is not None or isinstance(error, ArtefactError):
                 raise
             warnings.warn(f"not checked by rows: {error}", stacklevel=1)
     checks = check_run(path, rows, audited)

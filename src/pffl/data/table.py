@@ -200,7 +200,7 @@ def encode_table(table: Table, options: TableOptions) -> dict[str, Any]:
     if apart:
         notes.append(
             f"not used as inputs, because they look protected: {listing(apart)}; "
-            "`inputs=` keeps those that it names"
+            "name those to keep (`inputs=COLUMN`)"
         )
     notes += [*kinds_of(columns), *warnings]
     if options.silo is None and options.silos is None:

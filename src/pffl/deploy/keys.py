@@ -199,4 +199,4 @@ def primitives(name: str) -> Any:
     try:
         return import_module(f"cryptography.hazmat.primitives.asymmetric.{name}")
     except ImportError as error:
-        raise MissingExtraError("flower", "keys of sites") from error
+        raise MissingExtraError("flower", "a secure sum") from error

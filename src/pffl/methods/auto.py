@@ -106,10 +106,9 @@ def hessians_fit(parameters: int, cells: int, *, access: Access) -> tuple[bool, 
         How silos are reached.
     """
     p, z = parameters, cells
-    size = f"{p:,} parameter{'s' * (p > 1)} in {z:,} cell{'s' * (z != 1)}"
+    size = f"for {p:,} parameter{'s' * (p > 1)}"
     most = MAX_HESSIAN_PARAMETERS
     most = most if access.elsewhere else min(most, MAX_LOCAL_PARAMETERS)
-    where = "to send and compute" if access.elsewhere else "to compute"
     if p <= most and (1 + z) * p**2 <= MAX_HESSIAN_NUMBERS:
-        return True, f"{size}: Hessians in few rounds cost least {where}"
-    return False, f"{size}: Hessians would cost more {where}"
+        return True, f"second order; cheapest {size}"
+    return False, f"first order; cheapest {size}"
