@@ -81,3 +81,12 @@ def test_a_federation_that_fails_says_where(command, monkeypatch):
     seen = command(*RUN, "--bound", "0.8")
     assert (seen.code, seen.error) == (5, "site-down")
     assert "message 1: census" in one_line(seen.err)
+
+
+@pytest.mark.parametrize("browser", [True, False])
+def test_the_page_is_opened_in_the_browser(command, monkeypatch, browser):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or browser)
+    seen = command(*RUN, "--bound", "0.8", "--out", "here", "--open")
+    assert opened == [Path("here/report.html").resolve().as_uri()]
+    assert ("no browser was found" in seen.err) != browser

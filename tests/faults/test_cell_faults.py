@@ -47,7 +47,7 @@ def without_x():
     "constraint", [pffl.BoundedGroupLoss(0.9), pffl.MinMax()], ids=["bgl", "minmax"]
 )
 def test_fault_03_declared_group_absent_everywhere(constraint):
-    with raises(DataError, "empty-cells", " x"):
+    with raises(DataError, "empty-cells", "'x'"):
         pffl.solve(without_x(), constraint, random_state=0)
 
 

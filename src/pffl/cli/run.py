@@ -42,6 +42,7 @@ def run(
     resume: Path | None = option("Go on with the run that stopped there."),
     json: bool = options.JSON,
     verbose: bool = options.VERBOSE,
+    show: bool = flag("Open the page in the browser.", "--open"),
 ) -> None:
     """Train one model over all silos, with a bound on the loss of every group.
 
@@ -50,7 +51,10 @@ def run(
 
     Example: pffl run adult --constraint cbgl --bound 0.7 --certify --seed 0
     """
+    import webbrowser
+
     from pffl import driver, engines
+    from pffl.runs import REPORT
 
     if resume is not None:
         if out is not None:
@@ -68,6 +72,10 @@ def run(
     directory, found, code = train(spec, out, resume)
     if found is not None:
         print_result(found, directory, json=json, verbose=verbose)
+        if show and not webbrowser.open(
+            (page := directory / REPORT).resolve().as_uri()
+        ):
+            terminal.note(f"no browser was found: open {page} yourself")
     if found is None or code >= INTERRUPTED:
         _say_how_to_go_on(directory)
     raise typer.Exit(code)
