@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"""<a\b[^>]*?\bhref="([^"]*)\"""")
@@ -24,9 +25,18 @@ ANCHOR = re.compile(r"""\b(?:id|name)="([^"]+)\"""")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """One site for all processes: two at once would write the same pages of the API."""
     pytest.importorskip("myst_nb", reason="the extra 'docs' is not installed")
-    out = tmp_path_factory.mktemp("site") / "html"
+    alone, base = worker_id == "master", tmp_path_factory.getbasetemp()
+    out = (base if alone else base.parent) / "site" / "html"
+    with FileLock(base.parent / "site.lock"):
+        if not (out / "index.html").is_file():
+            make(out)
+    return out
+
+
+def make(out: Path) -> None:
     build = ["-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-c", "docs", "."]
     run = subprocess.run(
         [sys.executable, *build, "-d", str(out.parent / "trees"), str(out)],
@@ -38,7 +48,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    return out
 
 
 def test_no_link_leads_nowhere(site):
