@@ -46,6 +46,19 @@ class Dropping(nn.Module):
         return self.last(torch.relu(hidden))
 
 
+class Choosing(nn.Module):
+    """A module that looks at its own weights: `vmap` cannot stack it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 8), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        chosen = hidden if float(self.first.weight.detach().sum()) > 0 else hidden.abs()
+        return self.last(chosen)
+
+
 class Small(nn.Module):
     """Rows of three numbers as pictures: a convolution with batch norm."""
 
@@ -67,10 +80,24 @@ class Small(nn.Module):
 MODULES = {
     "dense": lambda: mlp(3, (8,), 2),
     "batch norm": lambda: mlp(3, (8,), 2, batch_norm=True),
+    "own": Own,
     "dropout": lambda: nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2)),
     "hidden dropout": Dropping,
+    "choosing": Choosing,
     "convolution": Small,
+    "recurrent": lambda: nn.Sequential(nn.Unflatten(1, (3, 1)), Last(nn.GRU(1, 2))),
 }
+
+
+class Last(nn.Module):
+    """The last output of a recurrent layer, over a sequence."""
+
+    def __init__(self, layer: nn.GRU) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x.transpose(0, 1))[0][-1]
 
 
 class Failing(nn.Module):

@@ -496,6 +496,7 @@ def in_one_step(queries: Sequence[Any]) -> bool:
     first = queries[0]
     whole = first.batch_size is None and len(first.step_sizes) == 1
     tilted = first.slope or first.corrected or any(q.loss_power for q in queries)
+    tilted = tilted or not isinstance(first.task.model, LinearModel)
     # By mass, silos without any take no step, not even towards 0.
     apart = first.by_mass and not all(q.risk_weight for q in queries)
     return whole and not tilted and not apart
@@ -574,6 +575,30 @@ class Columns:
 
 
 @dataclass(frozen=True, eq=False)
+class NetworkColumns:
+    """The one column of a network: all of w."""
+
+    model: Any  # a Network, which needs torch
+    w: FloatArray  # (1, p)
+
+    def scores(self, X: Design) -> FloatArray:
+        """Return the module's outputs."""
+        return np.asarray(self.model.scores(self.w[0], X))
+
+    def losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return losses, shape (n, 1)."""
+        return np.asarray(self.model.score_losses(z, y))[:, None]
+
+    def gradients(
+        self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
+    ) -> FloatArray:
+        """Weighted gradients of a block; running statistics in `w` move."""
+        found, moved = self.model.stacked_gradients(w[:, 0], X, y, weights[..., 0])
+        w[:, 0, self.model.n_trained :] = moved
+        return np.asarray(found)[:, None]
+
+
+@dataclass(frozen=True, eq=False)
 class Stack:
     """A stack of `Train` queries over laid-out rows."""
 
@@ -586,9 +611,11 @@ class Stack:
         raise NotImplementedError
 
     @cached_property
-    def columns(self) -> Columns:
-        """Coefficients of all queries."""
-        model = linear(self.queries[0].task)
+    def columns(self) -> Any:
+        """Coefficients of all queries: `Columns`, or `NetworkColumns`."""
+        model = self.queries[0].task.model
+        if not isinstance(model, LinearModel):
+            return NetworkColumns(model, self.queries[0].w[None])
         rows = [q.w.reshape(-1, model.n_columns) for q in self.queries]
         return Columns(model, np.concatenate(rows))
 
@@ -775,15 +802,18 @@ class LocalSteps(Stack):
         padding would cost more than a separate group does, or when it would not fit
         in cache; a large silo stands alone.
         """
-        layout, w = self.layout, self.columns.w
+        layout, model, w = self.layout, self.columns.model, self.columns.w
         limit, silos = piece_rows(layout.X.shape[1], len(w)), MAX_STACKED // w.size
+        sizes, batch = layout.sizes.tolist(), self.queries[0].batch_size or np.inf
+        exact = not isinstance(model, LinearModel) and not model.pads
         groups, first, rows = [], 0, 0
-        for position, size in enumerate(layout.sizes.tolist()):
+        for position, size in enumerate(sizes):
             padded = size * (position + 1 - first)
             waste = padded - (rows + size)
             full = padded > limit or position - first >= silos
+            other = exact and min(batch, size) != min(batch, sizes[first])
             if position > first and (
-                full or waste > max(0.2 * rows, GROUP_COST / len(w))
+                full or other or waste > max(0.2 * rows, GROUP_COST / len(w))
             ):
                 groups.append(range(first, position))
                 first, rows = position, 0
@@ -802,19 +832,25 @@ class LocalSteps(Stack):
         ridge = self.per_column([q.ridge_weight for q in self.queries])
         per_mass = _inverse(self.masses[self.layout.order])[:, column_of]
         update, lengths = np.zeros_like(columns.w), np.zeros_like(tilts)
+        trained = columns.w.shape[1]  # of each column: all but running statistics
+        if not isinstance(columns.model, LinearModel):
+            trained = columns.model.n_trained
         for group in groups:
             here = slice(group.start, group.stop)
             w = np.repeat(columns.w[None], len(group), axis=0)  # (silos, columns, c)
             for j, (X, y, c) in enumerate(self._local_rows(group, weights)):
                 gradient = columns.gradients(w, X, y, c)
-                gradient += ridge[None, :, None] * w
+                moving = w[..., : gradient.shape[2]]  # not running statistics
+                gradient += ridge[None, :, None] * moving
                 if first.proximal:
-                    gradient += first.proximal * (w - columns.w)
+                    gradient += first.proximal * (
+                        moving - columns.w[:, : len(moving.T)]
+                    )
                 gradient *= (rates[None, :, j] * per_mass[here])[..., None]
-                w -= gradient
+                moving -= gradient
             w -= columns.w
             update += np.einsum("ks,ksc->sc", tilts[here][:, column_of], w)
-            squares = np.square(w).sum(axis=2)
+            squares = np.square(w[..., :trained]).sum(axis=2)
             lengths[here] = squares.reshape(len(group), models, -1).sum(axis=2)
         return update, lengths
 
@@ -864,6 +900,7 @@ def _inverse(values: FloatArray) -> FloatArray:
 
 
 JOINED = 2**23  # numbers of inputs that are joined to be counted
+MAX_NUMBERS = 2**27  # of inputs that a network is given a copy of
 MEANS = [COLUMNS.index("loss"), COLUMNS.index("bounded_loss")]
 
 T = TypeVar("T", bound=Total)
@@ -906,12 +943,28 @@ class Local(Reference):
 
     def _answer(self, queries: Sequence[Any]) -> Sequence[Any]:
         """Answer queries of one kind, about one task and split."""
-        first = queries[0]
+        first, kind = queries[0], type(queries[0])
         if isinstance(first, Census) and self._can_join(first):
             return [query.counted(*self._joined(query.split)) for query in queries]
         if isinstance(first, ModelQuery) and self._lies_out(first):
-            return PASSES[type(first)](self.layout(queries), queries, self._spread)
+            if isinstance(first.task.model, LinearModel) and kind in PASSES:
+                return PASSES[kind](self.layout(queries), queries, self._spread)
+            if self._stacks(first):
+                try:
+                    return PASSES[kind](self.layout(queries), queries, self._spread)
+                except Exception:  # some modules cannot be stacked
+                    first.task.model.cannot_stack()  # type: ignore[attr-defined]
         return [Reference.ask(self, query) for query in queries]
+
+    def _stacks(self, query: ModelQuery[Any]) -> bool:
+        """Whether silos' copies of a network are faster stacked than one by one."""
+        rows = sum(len(silo.rows(query.split)) for silo in self.federation.silos)
+        small = rows * self.schema.n_features <= MAX_NUMBERS
+        if not isinstance(query, Train | Evaluate):
+            return False
+        if isinstance(query, Train) and (query.corrected or query.slope):
+            return False
+        return small and getattr(query.task.model, "stacks", False)
 
     def _can_join(self, census: Census) -> bool:
         """Whether the rows are few enough for a second copy, until they are scaled."""
@@ -921,8 +974,7 @@ class Local(Reference):
 
     def _lies_out(self, query: ModelQuery[Any]) -> bool:
         """Whether a query can be answered from a layout: it knows no person."""
-        linear = isinstance(query.task.model, LinearModel) and type(query) in PASSES
-        if query.released or not linear:
+        if query.released:
             return False
         parts = [silo.rows(query.split) for silo in self.federation.silos]
         weighs = isinstance(query, Evaluate) and query.weighs

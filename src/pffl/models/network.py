@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
+from weakref import WeakSet
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from pffl.typing import FloatArray
 try:
     import torch
     from torch import Tensor, nn
+    from torch.func import functional_call, vmap
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "Network") from error
 
@@ -46,6 +48,8 @@ MIN_BATCH_ROWS, MAX_BATCH_ROWS = 16, 1024
 MAX_LAYERS = 1000
 MAX_LAYER_SIZE = 1 << 20  # more is a mistake, or an attack
 OWN_MODULE = "own module"
+LOOPED = (nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
+_UNSTACKABLE: WeakSet[nn.Module] = WeakSet()  # learnt by trying
 
 LossName = Literal["cross_entropy", "binary", "squared"]
 #: What outputs mean: losses, slopes and predictions that follow from scores.
@@ -278,6 +282,64 @@ class Network(Model):
         with seeded(key, self.torch_device):
             _, gradient = self._loss_gradient(replica, X, y, weights)
         return np.pad(gradient, (0, self.n_parameters - self.n_trained))
+
+    @property
+    def stacks(self) -> bool:
+        """Whether silos' copies of the module are faster stacked than one by one.
+
+        Stacked convolutions are grouped ones, which take several times as long.
+        """
+        parts = self.module.modules()
+        return self.module not in _UNSTACKABLE and not any(
+            isinstance(part, LOOPED) for part in parts
+        )
+
+    @property
+    def pads(self) -> bool:
+        """Whether rows of weight 0 change nothing: batch norm would count them."""
+        norm = nn.modules.batchnorm._BatchNorm
+        return not any(isinstance(part, norm) for part in self.module.modules())
+
+    def cannot_stack(self) -> None:
+        """Remember that `vmap` cannot stack the module, or that it failed."""
+        _UNSTACKABLE.add(self.module)
+
+    def stacked_gradients(
+        self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the gradients of silos that have a w each, and their statistics.
+
+        All in training mode and one pass: no silo's loss knows another's weights.
+        Shapes are those of `w`, (silos, p), and (silos, n, …) of rows.
+        """
+        replica, silos, trained = self.replica, len(w), self.n_trained
+        replica.load(w[0])
+        replica.training(X.shape[1])
+        state = torch.tensor(w).to(replica.state)
+        moving, rest = state[:, :trained].requires_grad_(), state[:, trained:].clone()
+        sizes = [t.numel() for t in replica.tensors.values()]
+        columns = torch.split(torch.cat([moving, rest], dim=1), sizes, dim=1)
+        named = zip(replica.tensors.items(), columns, strict=True)
+        own = {n: part.reshape(silos, *t.shape) for (n, t), part in named}
+        statistics = {n: own[n].detach().clone() for n in replica.statistics}
+        counts = {  # buffers that are not in w, one copy a silo: vmap may write to them
+            n: buffer.expand(silos, *buffer.shape).clone()
+            for n, buffer in replica.module.named_buffers()
+            if n not in replica.statistics
+        }
+
+        def run(own: dict[str, Tensor], rows: Tensor) -> Tensor:
+            outputs: Tensor = functional_call(replica.module, own, (rows,))
+            return outputs
+
+        rows = self.tensor(X.reshape(-1, X.shape[2])).reshape(silos, X.shape[1], -1)
+        outputs = vmap(run, randomness="error")({**own, **statistics, **counts}, rows)
+        z = scores_of(outputs.reshape(-1, *outputs.shape[2:]), self.link)
+        slopes = self.link.score_slopes(numbers(z), y.reshape(-1))
+        pulled = torch.as_tensor((slopes.T * weights.reshape(-1)).T).to(z)
+        (gradient,) = torch.autograd.grad(z, [moving], pulled)
+        moved = [numbers(t).reshape(silos, -1) for t in statistics.values()]
+        return numbers(gradient), np.concatenate([np.zeros((silos, 0)), *moved], axis=1)
 
     @property
     def n_classes(self) -> int:
