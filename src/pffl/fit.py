@@ -204,11 +204,16 @@ def shipped_sample(
     """
     bounds, unit = shown.cells.bounds, shown.unit
     allowed = tolerance(shown.scales, bounds)
-    for M in shown.task.model.loss_bounds:
-        one = replace(wanted, loss_bound=M)
-        train = yield from training_sample(shown, w, one)
-        if unmoved(train, bounds, allowed, unit):
-            return M, train
+    tried = shown.task.model.loss_bounds
+    parts: list[tuple[float, ...]] = [(M,) for M in tried]
+    if shown.access.elsewhere:  # a message costs more than passes over the rows
+        parts = [tried[:1], tried[1:]]
+    for some in parts:
+        each = (replace(wanted, loss_bound=M) for M in some)
+        found = yield from gather(*(training_sample(shown, w, one) for one in each))
+        for M, train in zip(some, found, strict=True):
+            if unmoved(train, bounds, allowed, unit):
+                return M, train
     none = replace(wanted, loss_bound=None)
     return None, (yield from training_sample(shown, w, none))
 
