@@ -86,7 +86,7 @@ class Reference:
     """Ask one silo after the other, in this process."""
 
     notes: tuple[str, ...] = ()
-    pooled, floor = 0, 1  # silos are kept apart, and nobody is left out
+    pooled, floor = 0, 1  # silos are kept apart, and all are counted
 
     def __init__(self, federation: Federation) -> None:
         self.federation, self.name = federation, federation.name

@@ -194,11 +194,11 @@ class Conclusions(Judged):
         return "" if far else self.say("limit", reach=reach)
 
     @property
-    def nobody(self) -> Said:
+    def no_model(self) -> Said:
         """That no model meets all bounds, and of which models it is proved."""
         found, least = self.proof, known(self.e.proofs.least)
         limit = self.limit_of(found[1], least.longest) if found and least else ""
-        return self.say("nobody.within" if limit else "nobody", limit=limit)
+        return self.say("no model.within" if limit else "no model", limit=limit)
 
     @property
     def smallest(self) -> Said | str:

@@ -327,7 +327,7 @@ class Unseen:
 
     @cached_property
     def single_site(self) -> tuple[Assumption, ...]:
-        """Under masks nobody knows that people at two sites are the same."""
+        """Under masks no site knows that people at two sites are the same."""
         sites, many = known(self.j.e.sites), self.j.e.data.shared
         if sites is None or not sites.masked or self.j.noise is not None:
             return ()
