@@ -275,6 +275,37 @@ def test_mlflow_logs_the_model(people, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.filterwarnings("ignore")  # its own
+def test_shap_explains_predictions(people):
+    """The attributions of a row and the base value add up to its log-odds."""
+    shap = pytest.importorskip("shap")
+    clf = fit(FairClassifier(0.6), people)
+    rows = people.plain.to_numpy(dtype=float)
+
+    def log_odds(X):
+        p = clf.predict_proba(pd.DataFrame(X, columns=people.plain.columns))
+        return np.log(p[:, 1] / p[:, 0])
+
+    found = shap.Explainer(log_odds, rows[:50])(rows[:5])
+    told = found.values.sum(axis=1) + found.base_values
+    np.testing.assert_allclose(told, log_odds(rows[:5]), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")  # its own
+def test_dask_runs_a_grid_search(people, routing):
+    distributed, joblib = (
+        pytest.importorskip("distributed"),
+        pytest.importorskip("joblib"),
+    )
+    clf = FairClassifier(0.6, infeasible="nearest")
+    clf.set_fit_request(sensitive_features=True, silo=True)
+    grid = GridSearchCV(clf, {"l2": [1e-3, 1e-1]}, cv=2)
+    here = {"processes": False, "n_workers": 1, "dashboard_address": None}
+    with distributed.Client(**here), joblib.parallel_config("dask"):
+        grid.fit(people.plain, people.y, **people.who)
+    assert grid.best_params_["l2"] in (1e-3, 1e-1)
+
+
 # Groups, silos, policies
 
 

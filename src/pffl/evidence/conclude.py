@@ -103,7 +103,7 @@ class CellResult(Record):
 
 
 def conclude(e: Evidence) -> Conclusions:
-    """Draw every conclusion; refuse evidence that contradicts itself."""
+    """Draw every conclusion; refuse contradictions of a finished run without noise."""
     c = Conclusions(e)
     found = [] if e.stopped or e.noise else [*c.contradictions()]
     if found:
@@ -202,7 +202,7 @@ class Conclusions(Judged):
 
     @property
     def smallest(self) -> Said | str:
-        """How far the bounds are from what is possible, in words."""
+        """The smallest bound that can be met, or by how much all must rise."""
         found, least, bounds = self.proof, known(self.e.proofs.least), self.e.bounds
         if found is None or least is None:
             return ""
@@ -286,7 +286,7 @@ class Conclusions(Judged):
 
     @property
     def exit_code(self) -> int:
-        """0 where, and only where, nothing that was asked for lacks."""
+        """0 only if all that was asked for holds; 130 if interrupted, else 4."""
         found = EXIT_CODES[self.status]
         return 4 if found == 0 and self.asked and not self.by_path else found
 
@@ -394,11 +394,11 @@ class Conclusions(Judged):
 
     @cached_property
     def warning(self) -> Said | None:
-        """Groups for which the model is no better than a constant guess, of test rows.
+        """Groups for which the model is no better than a constant guess.
 
-        Groups with a bound, and all rows together. The guess is that of their own
-        rates, for losses, or their most frequent label, for errors. None where there is
-        no one, or noise would choose the names.
+        On test rows, else on training rows: groups with a bound, and all rows. The
+        guess is that of their own rates, for losses, or their most frequent label, for
+        errors. None where no group qualifies, and under noise.
         """
         e, held = self.e, known(self.e.heldout)
         sample = held or e.seen
@@ -587,7 +587,7 @@ class Conclusions(Judged):
         inside = {"figures": self.result(), "evidence": self.e.as_dict()}
         return {**self.certificate.as_dict(), **inside}
 
-    # One check over every result before anybody sees it
+    # One check over finished results without noise, before they are shown
 
     def contradictions(self) -> Iterator[str]:
         """Say which conclusions contradict each other."""

@@ -45,7 +45,7 @@ class FedAvg(Descent):
 
     Examples
     --------
-    Federated averaging does not know of bounds; it is judged by them.
+    Federated averaging ignores the bounds; its model is still judged against them.
 
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
@@ -61,7 +61,7 @@ class FedAvg(Descent):
     grid: ClassVar[Grid] = {"local_steps": (5, 1, 2, 10, 20)}
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
-        """Train on F alone, with β = 1: a minimax constraint would set it to 0."""
+        """Train on the mean loss F alone: β is 1 even where minimax would make it 0."""
         none = np.zeros(problem.n_cells)
         risk = Objective(problem.task, none, risk_weight=1.0)
         trainer, w = Trainer(problem, self), problem.start()  # line 1

@@ -20,8 +20,8 @@ G(w; λ) = βF(w) + λᵀr(w), with F the mean loss over silos, and p_k is its w
 and receives the sums of their updates and losses, from which the next w and r follow;
 `yield Round(…)` tells whoever watches which pair would be returned now.
 
-r in line 13 is taken at the w that was sent in the last of the T rounds: it comes with
-the same reply, and no extra round is spent on it.
+Unless `dual_split` is set, r in line 13 is taken at the w that was sent in the last of
+the T rounds: it comes with the same reply, and no extra round is spent on it.
 
 Beyond the paper, each by its own parameter: what silos and server do (`local.Trainer`),
 averages in which later rounds count more (line 11), an η_θ that follows how r answered
@@ -56,8 +56,8 @@ from pffl.problem import Problem
 from pffl.queries import Evaluate
 from pffl.typing import FloatArray
 
-FIRST_GAP = 10  # rounds before the gap is measured for the first time, at least
-GAP_SPACING = 1.5  # times as many rounds as at the last gap, before the next
+FIRST_GAP = 10  # fewest rounds before the first gap, and between two
+GAP_SPACING = 1.5  # each gap comes after this many times the rounds of the last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class PrimalDual(LocalTraining):
 
     @classmethod
     def within(cls, budget: int, **parameters: Any) -> Self:
-        """Build it with as many dual rounds as the budget allows."""
+        """Build it with as many dual rounds as a budget of local steps allows."""
         steps = int(parameters.get("local_steps", cls.local_steps))
         inner = int(parameters.get("rounds_per_dual", cls.rounds_per_dual))
         return cls(**{**parameters, "dual_rounds": max(1, budget // (steps * inner))})
@@ -159,7 +159,9 @@ class PFFL(PrimalDual):
         for _ in range(self.dual_rounds):  # line 2
             lam = capped_softmax(theta, problem.multiplier_bound)  # line 3
             for _ in range(self.rounds_per_dual):  # line 4
-                w, r = yield from trainer.round(w, lam)  # lines 5 to 10
+                w, r = yield from trainer.round(
+                    w, lam
+                )  # lines 5 to 10; r is of the w sent
                 averages.add(w, lam)  # line 11
                 yield Round(averages.point())
             if self.dual_split is not None:
@@ -174,9 +176,10 @@ class PFFL(PrimalDual):
         return "best" if self.silos(problem, 0) is None else "last"
 
     def normalizes(self, problem: Problem) -> bool:
-        """Whether silos' steps are divided by their mass; by default where η_w is ours.
+        """Whether silos divide their steps by the weight of their rows.
 
-        Who asks for the paper's average is given the paper's steps.
+        With `by_mass` unset: as `LocalTraining` says, but not where the paper's average
+        or a step size is asked for.
         """
         free = self.by_mass is None and problem.risk_weight > 0
         convex = problem.task.model.convex
@@ -185,19 +188,19 @@ class PFFL(PrimalDual):
 
     @property
     def planned_rounds(self) -> int:
-        """E·T, those that measure the gap, and those that measure violations."""
+        """At most E·T, and those that measure gaps, or violations on other rows."""
         on_others = 0 if self.dual_split is None else self.dual_rounds
         return super().planned_rounds + len(self._gap_rounds) + on_others
 
     def gap_rounds(self, problem: Problem) -> Container[int]:
-        """Return the rounds after which the gap is measured: of linear models."""
+        """Rounds after which the gap is measured: linear models, all silos asked."""
         linear = isinstance(problem.task.model, LinearModel)
         whole = self.silos(problem, 0) is None
         return self._gap_rounds if linear and whole else ()
 
     @property
     def _gap_rounds(self) -> tuple[int, ...]:
-        """Ends of dual rounds, ever further apart."""
+        """Ends of dual rounds: FIRST_GAP apart at first, then ever further."""
         found, inner = [0], self.rounds_per_dual
         while found[-1] < self.dual_rounds * inner:
             wait = math.ceil((GAP_SPACING - 1.0) * found[-1])

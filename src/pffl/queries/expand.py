@@ -176,7 +176,7 @@ class Expand(TrainingQuery[ExpandTotal]):
         super().__post_init__()
 
     def check_release(self) -> None:
-        """Refuse what has no declared length."""
+        """Refuse what has no declared sensitivity."""
         super().check_release()
         if self.order == 0 or self.directions.size or self.diagonal or self.sharpness:
             refuse("products with Hessians, scores and bounds on curvature")
@@ -295,7 +295,7 @@ def unfolded(triangles: FloatArray, p: int) -> FloatArray:
 
 
 def in_mean(task: Task, view: View) -> float:
-    """Return p_k/m_k: what a row of weight 1 counts in F."""
+    """Return p_k/m_k, the factor of s_i ℓ_i in F; m_k is the silo's total weight."""
     return float(task.shares[view.index] / (view.mass or 1.0))
 
 
@@ -423,7 +423,7 @@ class Witness(ModelQuery[WitnessTotal]):
     def sums(
         self, model: LinearModel, X: Design, y: FloatArray, weights: FloatArray
     ) -> list[FloatArray]:
-        """Return the plain sums of each block of rows, packed."""
+        """Return for each block of rows its value, two sizes and residual, packed."""
         shift = model.scores(self.direction, X)
         slopes, values, sizes = model.duals(model.scores(self.w, X), y, shift)
         lengths = _lengths(X, model)
