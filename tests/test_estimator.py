@@ -298,7 +298,7 @@ def test_dask_runs_a_grid_search(people, routing):
         pytest.importorskip("joblib"),
     )
     clf = FairClassifier(0.6, infeasible="nearest")
-    clf.set_fit_request(sensitive_features=True, silo=True)
+    clf.set_fit_request(sensitive_features=True)
     grid = GridSearchCV(clf, {"l2": [1e-3, 1e-1]}, cv=2)
     here = {"processes": False, "n_workers": 1, "dashboard_address": None}
     with distributed.Client(**here), joblib.parallel_config("dask"):

@@ -427,11 +427,15 @@ def run(
     problem, said = yield from prepare(
         one, constraint, model, method, by_rows, seed, counting=counting
     )
+    shown, held = reported(problem), None
+    if not shown.n_cells:  # by the released counts no group has anyone in it
+        least = MIN_COUNT * plan.noise("counts")
+        known = {"names": "all groups", "least": least, "min_count": MIN_COUNT}
+        raise DataError("too-few-people:refuse-small", **known)
     if plan.method in ("exact", "first-order"):
         point, rounds = yield from _by_models(releasing, problem)
     else:
         point, rounds = yield from _by_rounds(releasing, problem, method)
-    shown, held = reported(problem), None
     seen = yield from _train_figures(releasing, shown, point.w)
     if "test" in setting.splits:
         delta = 1 - options.confidence
