@@ -429,9 +429,12 @@ def run(
     )
     shown, held = reported(problem), None
     if not shown.n_cells:  # by the released counts no group has anyone in it
-        least = MIN_COUNT * plan.noise("counts")
-        known = {"names": "all groups", "least": least, "min_count": MIN_COUNT}
-        raise DataError("too-few-people:refuse-small", **known)
+        raise DataError(
+            "too-few-people:refuse-small",
+            names="all groups",
+            least=MIN_COUNT * plan.noise("counts"),
+            min_count=MIN_COUNT,
+        )
     if plan.method in ("exact", "first-order"):
         point, rounds = yield from _by_models(releasing, problem)
     else:
