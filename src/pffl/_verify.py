@@ -21,7 +21,7 @@ Without ROWS, or where they cannot be had (deployed and private runs), the word 
 *consistent*: the conclusions follow from the recorded sums, and the sums were not
 checked. With ROWS it is *verified against rows*. Of a network losses are not computed
 again: its sums stay as recorded, as reported. ``pffl verify`` also makes again all
-that follows from the sums: every figure beside the table of groups, sentences, page and
+that follows from the sums: every figure outside the table of groups, sentences, page and
 card.
 
 No file can show who wrote it, that bounds, seed and settings were fixed before test
@@ -989,6 +989,23 @@ def check_bets(
         plan["levels"] = (M * np.sort([0.0, *inner, 1.0])).tolist()
         stated = {key: held[key][z] for key in plan}
         yield from compare(f"{name}, group {z}", stated, plan)
+        good = possible(held, z, M)
+        yield Check(f"{name}, group {z}: possible log-sums", good, True, good)
+
+
+def possible(sample: Json, z: int, M: float) -> bool:
+    """Whether log-sums of a group are such as losses in [0, M] can have.
+
+    n·ū·log(1 − γ) ≤ Σ log(1 − γu) ≤ n·log(1 − γū), by the chord and by Jensen.
+    """
+    bets, sums, levels = (np.array(sample[k][z]) for k in ("bets", "logs", "levels"))
+    n, t, tx = (sample["people"][key][z] for key in ("count", "t", "tx"))
+    total, g = tx + (n - t) * levels / M, bets[:, None]
+    with np.errstate(invalid="ignore"):  # of a mean that is no mean
+        high = n * np.log1p(-g * total / max(n, 1))
+    low = total * np.log1p(-g)
+    slack = 1e-7 * (1 + np.abs(low))
+    return bool(((sums >= low - slack) & (sums <= high + slack)).all())
 
 
 def check_path(e: Json, path: Json, bounds: Any) -> Iterator[Check]:

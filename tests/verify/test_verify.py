@@ -507,6 +507,15 @@ def test_a_forger_who_writes_all_files_anew_is_caught_by_the_rows(
 PATHS = ["candidates in another order", "a candidate that was not shown"]
 
 
+@pytest.mark.parametrize("part", [0.9, 3.0])
+def test_log_sums_that_no_losses_have_are_noticed_without_rows(
+    part: float, shelf: Any, tmp_path: Path
+) -> None:
+    change = put("heldout/logs", lambda v: (part * np.array(v)).tolist())
+    forged = written_anew(shelf("met")[0], tmp_path / "forged", change)
+    assert wrong(forged, None, alone=True)
+
+
 @pytest.mark.parametrize("name", PATHS)
 def test_a_path_that_was_not_walked_is_noticed(
     name: str, shelf: Any, tmp_path: Path
