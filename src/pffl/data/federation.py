@@ -624,10 +624,10 @@ class Federation:
     @cached_property
     def shared(self) -> int | None:
         """Number of people with rows in several silos; None without ids."""
-        parts = [Rows.joined([*silo.splits.values()]).person for silo in self.silos]
-        if any(who is None for who in parts):
+        if not self.by_person:
             return None
-        silos = [np.unique(who) for who in parts]  # type: ignore[arg-type]
+        parts: Any = [[rows.person for rows in s.splits.values()] for s in self.silos]
+        silos = [np.unique(np.concatenate(who)) for who in parts]
         return int((np.unique(np.concatenate(silos), return_counts=True)[1] > 1).sum())
 
     @cached_property

@@ -976,9 +976,10 @@ class Local(Reference):
         """Whether a query can be answered from a layout: it knows no person."""
         if query.released:
             return False
-        parts = [silo.rows(query.split) for silo in self.federation.silos]
-        weighs = isinstance(query, Evaluate) and query.weighs
-        return not weighs or all(rows.person is None for rows in parts)
+        if not (isinstance(query, Evaluate) and query.weighs):
+            return True
+        parts = (silo.rows(query.split) for silo in self.federation.silos)
+        return all(rows.person is None for rows in parts)
 
     def _joined(self, split: str) -> Joined:
         """Return all silos' rows in one, kept until they are laid out.
