@@ -21,8 +21,8 @@ Without ROWS, or where they cannot be had (deployed and private runs), the word 
 *consistent*: the conclusions follow from the recorded sums, and the sums were not
 checked. With ROWS it is *verified against rows*. Of a network losses are not computed
 again: its sums stay as recorded, as reported. ``pffl verify`` also makes again all
-that follows from the sums: every figure outside the table of groups, sentences, page and
-card.
+that follows from the sums: every figure outside the table of groups, sentences, page
+and card.
 
 No file can show who wrote it, that bounds, seed and settings were fixed before test
 rows were seen, what was tried elsewhere, how a model was trained, or who the rows are
